@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
@@ -53,6 +54,9 @@ type Cluster struct {
 	sessions map[*Session]struct{} // open ones
 	closing  bool                  // Close has begun: nothing is opened any more
 	lost     []fabric.MemID        // memory nodes that lost their memory, in the order of the losses
+
+	work, guards pool          // sessions of operations on stores and trees, and of locks, for goroutines that have none
+	changes      atomic.Uint64 // losses of memory and drops, so far
 }
 
 // A Joiner makes this process a compute node of the cluster that the part of
@@ -97,7 +101,7 @@ func Open(ctx context.Context, address string, opts ...Option) (*Cluster, error)
 	if !ok {
 		return nil, fmt.Errorf("%w: %q has no scheme: want one of %s, as in shm:NAME", ErrAddress, address, strings.Join(schemes(), ", "))
 	}
-	c := newCluster()
+	c := newCluster(o)
 	f, err := c.join(ctx, scheme, rest, o)
 	if err != nil {
 		return nil, err
@@ -112,12 +116,14 @@ func OpenNode(f fabric.Node, opts ...Option) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	c := newCluster()
-	return c.start(f, o)
+	return newCluster(o).start(f, o)
 }
 
-func newCluster() *Cluster {
-	return &Cluster{opening: make(chan struct{}, 1), open: map[collectionKey]collection{}, locks: map[string]*Locks{}, sessions: map[*Session]struct{}{}}
+func newCluster(o *options) *Cluster {
+	c := &Cluster{opening: make(chan struct{}, 1), open: map[collectionKey]collection{}, locks: map[string]*Locks{}, sessions: map[*Session]struct{}{}}
+	c.work.c, c.work.most = c, o.sessions
+	c.guards.c, c.guards.most, c.guards.guarded = c, o.lockSessions, true
+	return c
 }
 
 // start starts the compute node's agent.
@@ -215,6 +221,8 @@ func (c *Cluster) Node() *cn.Node { return c.node }
 // such a session as if this process had crashed. Locks that idle sessions hold are released, and the error names them (ErrHeld).
 // Once Close has begun, calls that would open something fail with ErrClosed.
 func (c *Cluster) Close() error {
+	c.work.close()
+	c.guards.close()
 	held := c.releaseSessions()
 	err := errors.Join(c.stopReclaimer(), c.drain())
 	if c.private != nil || errors.Is(err, fabric.ErrNodeDown) || errors.Is(err, cn.ErrMemoryLost) {

@@ -120,6 +120,7 @@ func (c *Cluster) dropCollection(ctx context.Context, key collectionKey, drop fu
 		defer c.mu.Unlock()
 		if x := c.open[key]; x != nil {
 			x.MarkDropped()
+			c.changes.Add(1)
 			c.dropped = append(c.dropped, x)
 			delete(c.open, key)
 		}
@@ -159,6 +160,7 @@ func (c *Cluster) memoryLost(mn fabric.MemID) {
 	for _, x := range c.open {
 		x.MemoryLost(mn)
 	}
+	c.changes.Add(1) // last: sessions of before are given up
 }
 
 // memory returns the memory nodes of the cluster, by number, those that are down and expected back among them.

@@ -5,8 +5,13 @@
 // by messages between compute nodes.
 //
 // [Open] a cluster by its address, allocate or find locks by name with
-// [Cluster.Locks], open a [Session] for each goroutine, and lock with
-// [Session.Lock]; the [Guard] unlocks. The package's example does all of that.
+// [Cluster.Locks], and lock with [Cluster.Lock]; the [Guard] unlocks. The package's example does all of that.
+//
+// # Goroutines
+//
+// Any number of goroutines may use a [Cluster], a [Store] and a [Tree]: these take sessions from pools ([WithSessions],
+// [WithLockSessions]), and results are the caller's own memory. A goroutine that has a [Session] of its own needs none of
+// the pools, and gets results without a copy. docs/library.md says what each costs, and what a pool means for locks.
 //
 // # Addresses
 //

@@ -13,7 +13,7 @@ import (
 	"github.com/declock/declock/objstore"
 )
 
-// A cluster of this process alone, a session, a lock.
+// A cluster of this process alone, a lock.
 func Example() {
 	ctx := context.Background()
 	c, err := declock.Open(ctx, "shm:") // "shm:NAME" joins one that "declock up" started
@@ -26,18 +26,14 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := c.Session() // one for each goroutine
-	if err != nil {
-		log.Fatal(err)
-	}
-	first, err := s.Lock(ctx, locks.At(17))
+	first, err := c.Lock(ctx, locks.At(17))
 	if err != nil {
 		log.Fatal(err)
 	}
 	if err := first.Unlock(); err != nil {
 		log.Fatal(err)
 	}
-	second, err := s.Lock(ctx, locks.At(17))
+	second, err := c.Lock(ctx, locks.At(17))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -130,26 +126,19 @@ func ExampleCluster_Store() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := c.Session()
+	key := []byte("greeting")
+	if err := st.Set(ctx, key, []byte("hello"), declock.SetOptions{TTL: time.Minute}); err != nil {
+		log.Fatal(err)
+	}
+	if err := st.Append(ctx, key, []byte(", world")); err != nil {
+		log.Fatal(err)
+	}
+	value, err := st.Get(ctx, key, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	cache, err := st.Client(s)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := cache.Set([]byte("greeting"), []byte("hello"), objstore.Options{TTL: 60}); err != nil {
-		log.Fatal(err)
-	}
-	if err := cache.Append([]byte("greeting"), []byte(", world")); err != nil {
-		log.Fatal(err)
-	}
-	it, err := cache.Get([]byte("greeting"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("%s\n", it.Value)
-	_, err = cache.Get([]byte("nothing"))
+	fmt.Printf("%s\n", value)
+	_, err = st.Get(ctx, []byte("nothing"), value[:0])
 	fmt.Println(errors.Is(err, objstore.ErrNotFound))
 	// Output:
 	// hello, world
@@ -168,28 +157,19 @@ func ExampleCluster_Tree() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := c.Session()
-	if err != nil {
-		log.Fatal(err)
-	}
-	users, err := t.Client(s)
-	if err != nil {
-		log.Fatal(err)
-	}
 	for _, name := range []string{"carol", "alice", "bob", "dave"} {
-		if err := users.Put([]byte(name), []byte(name+"@example.org")); err != nil {
+		if err := t.Put(ctx, []byte(name), []byte(name+"@example.org")); err != nil {
 			log.Fatal(err)
 		}
 	}
-	if err := users.Delete([]byte("carol")); err != nil {
+	if err := t.Delete(ctx, []byte("carol")); err != nil {
 		log.Fatal(err)
 	}
-	it := users.Scan(btree.Range{From: []byte("b")})
-	defer it.Close()
-	for it.Next() {
-		fmt.Printf("%s %s\n", it.Key(), it.Value())
+	s := t.Scan(ctx, btree.Range{From: []byte("b")})
+	for name, address := range s.All() {
+		fmt.Printf("%s %s\n", name, address)
 	}
-	fmt.Println(it.Err())
+	fmt.Println(s.Err())
 	// Output:
 	// bob bob@example.org
 	// dave dave@example.org

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/declock/declock/lock"
 )
@@ -30,18 +31,20 @@ func (m Mode) String() string {
 // mode returns the mode as package lock has it.
 func (m Mode) mode() lock.Mode { return lock.Mode(m - Shared) }
 
-// A Guard is a lock that is held. It is a value; Unlock it once.
+// A Guard is a lock that is held. It is a value; Unlock it once. One that a Session gave is used by the goroutine of that; one of
+// [Cluster.Lock] by any.
 type Guard struct {
 	s      *Session
 	h      *hold
 	serial uint64
 	token  lock.Token
+	w      *worker // of which the session goes back to its pool at Unlock; nil: the session is the caller's
 }
 
-// A hold is the memory of a Guard, which is used again; the serial tells its Guards apart.
+// A hold is the memory of a Guard, which is used again; the serial, which Unlock changes, tells its Guards apart.
 type hold struct {
 	lock.Hold
-	serial uint64
+	serial atomic.Uint64
 	next   *hold
 }
 
@@ -56,20 +59,32 @@ func (g Guard) Unlock() error {
 	if g.s == nil {
 		return fmt.Errorf("%w: Unlock of the zero Guard", lock.ErrMisuse)
 	}
+	// Before the session is touched: it may be another goroutine's by now.
+	if g.w != nil && !g.h.serial.CompareAndSwap(g.serial, g.serial+1) {
+		return errUnlocked
+	}
 	g.s.use.Begin()
 	err := g.unlock()
 	g.s.use.End()
+	if g.w != nil {
+		g.w.home.give(g.w)
+	}
 	return err
 }
+
+var errUnlocked = fmt.Errorf("%w: Unlock of a lock that is not locked", lock.ErrMisuse)
 
 func (g Guard) unlock() error {
 	if g.s.ended && !g.h.Held {
 		return fmt.Errorf("%w: Unlock of a lock that Close of the cluster has released", ErrClosed)
 	}
-	if g.serial != g.h.serial || !g.h.Held {
-		return fmt.Errorf("%w: Unlock of a lock that is not locked", lock.ErrMisuse)
+	if g.w == nil && g.serial != g.h.serial.Load() || !g.h.Held {
+		return errUnlocked
 	}
 	err := g.s.s.Release(&g.h.Hold, nil)
+	if g.w == nil {
+		g.h.serial.Store(g.serial + 1)
+	}
 	g.h.next, g.s.free = g.s.free, g.h
 	return err
 }
@@ -140,6 +155,5 @@ func (s *Session) acquireOwn(ctx context.Context, r *lock.Request) (Guard, error
 		}
 		return Guard{}, err
 	}
-	h.serial++
-	return Guard{s: s, h: h, serial: h.serial, token: h.Token}, nil
+	return Guard{s: s, h: h, serial: h.serial.Load(), token: h.Token}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -22,7 +23,12 @@ type Want struct {
 }
 
 // Guards are locks that are held together.
-type Guards struct{ held []Guard }
+type Guards struct {
+	held []Guard
+
+	w        *worker // of which the session goes back to its pool at Unlock; nil: the session is the caller's
+	unlocked *atomic.Bool
+}
 
 // LockAll acquires several locks, all or none: if one cannot be had, because ctx ends or the
 // fabric fails, those that were acquired before it are released, and the error names it.
@@ -101,9 +107,15 @@ func (g Guards) Token(id LockID) lock.Token {
 
 // Unlock releases all of them, in the opposite order. Its error joins those of all; see Guard.Unlock.
 func (g Guards) Unlock() error {
+	if g.w != nil && g.unlocked.Swap(true) { // the session may be another goroutine's by now
+		return errUnlocked
+	}
 	var errs []error
 	for _, one := range slices.Backward(g.held) {
 		errs = append(errs, one.Unlock())
+	}
+	if g.w != nil {
+		g.w.home.give(g.w)
 	}
 	return errors.Join(errs...)
 }

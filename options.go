@@ -19,6 +19,8 @@ type options struct {
 	dir    string
 	cfg    cn.Config
 
+	sessions, lockSessions int
+
 	memoryLost func(fabric.MemID)
 }
 
@@ -57,15 +59,26 @@ func WithHoldWarning(d time.Duration) Option {
 	return func(o *options) { o.cfg.HoldWarningNs = fabric.Time(d.Nanoseconds()) }
 }
 
+// WithSessions sets how many sessions the operations of a [Store] and a [Tree] use at a time, at most: as many are under way at
+// once, and others wait for their turn. Each takes some 30 KB once it is used. Default 64.
+func WithSessions(n int) Option { return func(o *options) { o.sessions = n } }
+
+// WithLockSessions sets how many sessions [Cluster.Lock] and its like use at a time, at most: one for each lock that is held, each
+// goroutine that waits for one, and each [Cluster.Use]. Each takes some 9 KB once it is used. Default 1024; fabrics admit some 4000 in a process.
+func WithLockSessions(n int) Option { return func(o *options) { o.lockSessions = n } }
+
 // applied returns the defaults with options.
 func applied(opts []Option) (*options, error) {
-	o := &options{policy: hier.DefaultPolicy, size: 256 << 20}
+	o := &options{policy: hier.DefaultPolicy, size: 256 << 20, sessions: defaultSessions, lockSessions: defaultLockSessions}
 	for _, f := range opts {
 		f(o)
 	}
 	policy, err := hier.ParsePolicy(o.policy)
 	if err != nil {
 		return nil, fmt.Errorf("declock: %w", err)
+	}
+	if o.sessions < 1 || o.lockSessions < 1 {
+		return nil, fmt.Errorf("declock: WithSessions(%d), WithLockSessions(%d): want at least 1", o.sessions, o.lockSessions)
 	}
 	o.cfg.Policy, o.cfg.Flat = policy, policy.Kind == hier.Flat
 	return o, nil

@@ -16,13 +16,14 @@ const program = `package main
 import (
 	"context"
 	"log"
+	"time"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/objstore"
 )
 
-func use(any) {}
+func use(...any) {}
 
 func check(err error) {
 	if err != nil {
@@ -32,7 +33,7 @@ func check(err error) {
 
 func main() {
 	ctx := context.Background()
-%s	use(it)
+%s	use(value)
 	check(c.Close())
 }
 `

@@ -10,10 +10,14 @@ import (
 	"github.com/declock/declock/objstore"
 )
 
-// A Store is an object store of the cluster that this compute node has open.
-// Any goroutine may use it.
+// A Store is an object store of the cluster that this compute node has open: a cache with memcached's operations.
+// Any number of goroutines may use it: each operation takes a session from a pool (WithSessions), and gives it back before it returns. The end of ctx ends
+// the wait for a session, and what the operation itself waits for, as [Session.Do] says. Results are the caller's own memory.
+//
+// ErrMemoryLost: memory of the store has been lost. One operation returns it after a loss, and those that were under way.
 type Store struct {
 	*objstore.Store
+	c        *Cluster
 	notified atomic.Uint32 // losses that a client has been notified of
 }
 
@@ -29,7 +33,7 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 			return nil, err
 		}
 		st, err := objstore.Open(port, cfg)
-		return &Store{Store: st}, err
+		return &Store{Store: st, c: c}, err
 	})
 }
 
@@ -40,7 +44,7 @@ func (c *Cluster) DropStore(ctx context.Context, name string) error {
 	return c.dropCollection(ctx, collectionKey{memory.KindStore, name}, objstore.Stores.Drop)
 }
 
-// Client returns the store for the use of a session: an objstore.Cache. Like the session it
+// Client returns the store for the use of a session: an objstore.Cache, of which results need no copy. Like the session it
 // is used by one goroutine at a time. Its waits for locks are bounded by
 // Config.LockTimeoutNs, or by a context with Session.Do. ErrMemoryLost: memory of the store
 // has been lost since the last client was opened, or since the store was; the next call succeeds.

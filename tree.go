@@ -11,10 +11,11 @@ import (
 	"github.com/declock/declock/memory"
 )
 
-// A Tree is a B+tree index of the cluster that this compute node has open.
-// Any goroutine may use it.
+// A Tree is a B+tree index of the cluster that this compute node has open: keys in order.
+// Any number of goroutines may use it, as a [Store]: sessions come from the same pool, contexts and results are as there, and so is ErrMemoryLost.
 type Tree struct {
 	*btree.Tree
+	c        *Cluster
 	notified atomic.Uint32 // losses that a client has been notified of
 }
 
@@ -28,7 +29,7 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 			return nil, err
 		}
 		t, err := btree.Open(port, cfg)
-		return &Tree{Tree: t}, err
+		return &Tree{Tree: t, c: c}, err
 	})
 }
 

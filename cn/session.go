@@ -19,17 +19,23 @@ type Session struct {
 	locker *sampler
 	use    lock.InUse
 
-	mu     sync.Mutex // guards what follows against late cancellations
-	seq    uint64     // operations begun with a context that can end
-	within []scope    // those under way, each within the one before
+	within []scope // operations with a context that are under way, each within the one before
+	lazy   bool    // the Port calls arm before it waits
+
+	mu     sync.Mutex // see watch
 	closed bool
 }
 
 // A scope is an operation that the end of a context interrupts.
 type scope struct {
-	ctx  context.Context
-	seq  uint64
-	stop func() bool // of its context.AfterFunc
+	ctx   context.Context
+	watch *watch // nil: it has not waited yet
+}
+
+// A watch interrupts the session when a context ends.
+type watch struct {
+	stop func() bool
+	over bool // an interrupt comes too late; guarded by Session.mu
 }
 
 // ErrClosed: the node or session has been closed.
@@ -67,6 +73,10 @@ func (n *Node) Helper() (*Session, error) {
 func (n *Node) session(p fabric.Port) *Session {
 	s := &Session{node: n, port: p}
 	s.locker = &sampler{Locker: hier.New(n.table, p, n.fab, &n.clock, n.hcfg), seen: &n.seen, use: &s.use}
+	if w, ok := p.(interface{ OnWait(func()) }); ok {
+		w.OnWait(s.arm)
+		s.lazy = true
+	}
 	return s
 }
 
@@ -175,21 +185,30 @@ func (s *Session) Begin(ctx context.Context) (begun int, err error) {
 	if ctx.Err() != nil {
 		return 0, Ended(ctx)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.seq++
-	seq := s.seq
-	stop := context.AfterFunc(ctx, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for i := range s.within {
-			if s.within[i].seq == seq { // else it has ended: this interrupt comes too late
+	s.within = append(s.within, scope{ctx: ctx})
+	if !s.lazy {
+		s.arm()
+	}
+	return len(s.within), nil
+}
+
+// arm has the end of the contexts of operations that are under way interrupt the session. It is called as late as the Port can tell: most operations on shared
+// memory do not wait, and a context that can end costs them nearly nothing.
+func (s *Session) arm() {
+	for i := range s.within {
+		if s.within[i].watch != nil {
+			continue
+		}
+		w := new(watch)
+		w.stop = context.AfterFunc(s.within[i].ctx, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if !w.over {
 				s.port.Interrupt()
 			}
-		}
-	})
-	s.within = append(s.within, scope{ctx, seq, stop})
-	return len(s.within), nil
+		})
+		s.within[i].watch = w
+	}
 }
 
 // End ends what Begin began. It returns err, with the context's cause if that
@@ -198,12 +217,29 @@ func (s *Session) End(ctx context.Context, begun int, err error) error {
 	if begun == 0 {
 		return err
 	}
-	s.mu.Lock()
+	watched := false
 	for i := begun - 1; i < len(s.within); i++ { // within it, there are those that a panic has left
-		s.within[i].stop()
+		if w := s.within[i].watch; w != nil {
+			watched = true
+			w.stop()
+			s.mu.Lock()
+			w.over = true
+			s.mu.Unlock()
+		}
 		s.within[i] = scope{}
 	}
 	s.within = s.within[:min(begun-1, len(s.within))]
+	if watched {
+		s.clearInterrupt()
+	}
+	if ctx.Err() != nil && (errors.Is(err, lock.ErrCanceled) || errors.Is(err, fabric.ErrInterrupted)) {
+		return fmt.Errorf("%w: %w", Ended(ctx), err)
+	}
+	return err
+}
+
+// clearInterrupt ends the interrupts of operations that have ended.
+func (s *Session) clearInterrupt() {
 	s.port.ClearInterrupt()
 	for i := range s.within {
 		if s.within[i].ctx.Err() != nil {
@@ -211,11 +247,6 @@ func (s *Session) End(ctx context.Context, begun int, err error) error {
 			break
 		}
 	}
-	s.mu.Unlock()
-	if ctx.Err() != nil && (errors.Is(err, lock.ErrCanceled) || errors.Is(err, fabric.ErrInterrupted)) {
-		return fmt.Errorf("%w: %w", Ended(ctx), err)
-	}
-	return err
 }
 
 // Ended returns the error of what a context ended: it wraps lock.ErrCanceled, the context's error and its cause; if that

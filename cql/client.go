@@ -157,6 +157,9 @@ func (c *Client) AppendState(dst []byte) []byte {
 // Layout returns the layout of the client's locks.
 func (c *Client) Layout() Layout { return c.lay }
 
+// Trim forgets the operations of the last chain, and the memory that they name.
+func (c *Client) Trim() { clear(c.ops[:]) }
+
 // Port returns the client's Port.
 func (c *Client) Port() fabric.Port { return c.port }
 

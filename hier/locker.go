@@ -83,6 +83,13 @@ func (k *Locker) Stats() *lock.Stats { return &k.stats }
 // Holding returns the locks that the client holds. The slice is the client's own.
 func (k *Locker) Holding() []fabric.Addr { return k.holding }
 
+// Trim implements lock.Trimmer.
+func (k *Locker) Trim() {
+	clear(k.last[:])
+	clear(k.reads[:])
+	k.remote.Trim()
+}
+
 func (k *Locker) now() cql.Stamp {
 	return cql.KnownStamp(uint16(k.clock.Stamp(k.port.Now())))
 }

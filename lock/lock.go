@@ -225,6 +225,16 @@ func Left(l Locker, begun *uint64, some func(fabric.Addr) bool) bool {
 	return ok && k.Left(begun, some)
 }
 
+// A Trimmer is a Locker that keeps the operations of its last chains, and with them memory that the client has freed.
+type Trimmer interface{ Trim() }
+
+// Trim has a Locker forget the operations of its last chains, if it keeps them.
+func Trim(l Locker) {
+	if t, ok := l.(Trimmer); ok {
+		t.Trim()
+	}
+}
+
 // Path returns the Port of a client, of which the chains are executed by Do.
 func Path(l Locker) fabric.Port { return path{l.Port(), l} }
 

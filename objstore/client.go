@@ -224,6 +224,21 @@ func (c *Client) trim(b []byte) []byte {
 	return c.port.Alloc(firstBuffer)
 }
 
+// Trim frees buffers that a large object has needed, and of which nothing is needed any more: for a client that may not be used for a while. What Get returned is not valid any more.
+func (c *Client) Trim() {
+	if len(c.obj) <= keepBuffer && len(c.out) <= keepBuffer || c.session.Begin() != nil {
+		return
+	}
+	c.small = keepFor + 1
+	c.obj, c.out = c.trim(c.obj), c.trim(c.out)
+	clear(c.ops[:])
+	clear(c.reads[:])
+	clear(c.before[:])
+	c.req = lock.Request{}
+	lock.Trim(c.l)
+	c.session.End()
+}
+
 // trimBoth trims both buffers of objects, for an operation that is given nothing but a key.
 func (c *Client) trimBoth() {
 	if len(c.obj) > keepBuffer || len(c.out) > keepBuffer {

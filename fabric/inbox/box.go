@@ -41,6 +41,7 @@ type Box struct {
 	id          atomic.Uint32
 	closed      atomic.Bool
 	interrupted atomic.Bool
+	onWait      func() // see SetOnWait
 
 	mu    sync.Mutex
 	queue []fabric.Message // a ring; its length is a power of two
@@ -154,6 +155,9 @@ func (b *Box) Recv(deadline fabric.Time) (m fabric.Message, err error) {
 		if b.interrupted.Load() {
 			return m, fabric.ErrInterrupted
 		}
+		if round == 1 {
+			b.waits()
+		}
 		if round < waitYields || left < waitSpin {
 			runtime.Gosched()
 			continue
@@ -162,9 +166,18 @@ func (b *Box) Recv(deadline fabric.Time) (m fabric.Message, err error) {
 	}
 }
 
+// SetOnWait sets a function that the owner calls in Recv and Pause before it waits, but for the shortest waits. The owner sets it.
+func (b *Box) SetOnWait(f func()) { b.onWait = f }
+
+func (b *Box) waits() {
+	if b.onWait != nil {
+		b.onWait()
+	}
+}
+
 // Pause is fabric.Port.Pause.
 func (b *Box) Pause(until fabric.Time) error {
-	for {
+	for round := 0; ; round++ {
 		if b.closed.Load() {
 			return fabric.ErrClosed
 		}
@@ -176,6 +189,9 @@ func (b *Box) Pause(until fabric.Time) error {
 		}
 		if b.interrupted.Load() {
 			return fabric.ErrInterrupted
+		}
+		if round == 0 {
+			b.waits()
 		}
 		if left < waitSpin {
 			b.table.host.Poll()

@@ -63,6 +63,9 @@ func (n *node) newPort(box *inbox.Box) *port {
 	return p
 }
 
+// OnWait sets a function that the client calls before it waits, in Recv and Pause: nothing else waits here.
+func (p *port) OnWait(f func()) { p.SetOnWait(f) }
+
 // Caps is fabric.Port.Caps.
 func (p *port) Caps() fabric.Caps { return caps }
 

@@ -152,5 +152,7 @@ func (a *Arena) drop(s *slab) {
 	a.slabs = slices.DeleteFunc(a.slabs, func(x *slab) bool { return x == s })
 	a.count[s.class]--
 	clear(a.recent[:])
+	free := a.free[s.class] // what Alloc has taken off its end would keep the memory from the garbage collector
+	clear(free[len(free):cap(free)])
 	a.Source.Give(s.Slab)
 }

@@ -11,6 +11,11 @@ func TestArenaForgetsWhatItGaveBack(t *testing.T) {
 		}
 	}
 	a.Free(b)
+	for _, p := range a.free[Class(4*maxSlab)][:1] { // the place of what Alloc has taken
+		if p != nil {
+			t.Error("the garbage collector does not get what it gave back")
+		}
+	}
 	for i := range a.recent {
 		if a.Owns(b[i*minSlab:][:1]) {
 			t.Errorf("place %d: owns what it gave back", i)

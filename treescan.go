@@ -1,0 +1,110 @@
+package declock
+
+import (
+	"bytes"
+	"context"
+	"iter"
+
+	"github.com/declock/declock/btree"
+)
+
+// A TreeScan goes through a part of a tree: see [Tree.Scan].
+type TreeScan struct {
+	t     *Tree
+	ctx   context.Context
+	r     btree.Range
+	begun bool // r.From has been returned
+	err   error
+}
+
+// Pages of a TreeScan, in entries and in bytes.
+const (
+	firstPage = 16
+	lastPage  = 1024
+	pageBytes = 64 << 10
+)
+
+// Scan returns the keys of a range, in order, with their values:
+//
+//	s := t.Scan(ctx, btree.Range{From: []byte("b"), Limit: 10})
+//	for key, value := range s.All() {
+//		..
+//	}
+//	err := s.Err()
+//
+// It reads page by page, and has no session while the loop's body runs, which may use the tree. Each leaf is read as it is at one moment; a key that is there throughout is
+// returned, once, and none that never was. Keys and values are the caller's own.
+func (t *Tree) Scan(ctx context.Context, r btree.Range) *TreeScan {
+	r.From, r.To = bytes.Clone(r.From), bytes.Clone(r.To)
+	return &TreeScan{t: t, ctx: ctx, r: r}
+}
+
+// Prefix returns the range of all keys that begin with a prefix. For descending order exchange From and To.
+func (t *Tree) Prefix(prefix []byte) btree.Range {
+	last := bytes.Repeat([]byte{0xff}, max(t.MaxKey(), len(prefix)))
+	copy(last, prefix)
+	return btree.Range{From: bytes.Clone(prefix), To: last}
+}
+
+// All returns what is left of the scan. A loop that breaks leaves the rest to the next one.
+func (s *TreeScan) All() iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		var page []entry
+		for size, more := firstPage, true; more; size = min(4*size, lastPage) {
+			if page, more, s.err = s.page(page[:0], size); s.err != nil {
+				return
+			}
+			for _, e := range page {
+				s.begun, s.r.From = true, e.key
+				if s.r.Limit > 0 {
+					if s.r.Limit--; s.r.Limit == 0 {
+						s.r.Limit, more = -1, false
+					}
+				}
+				if !yield(e.key, e.value) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Err returns the error that ended the scan, if one did.
+func (s *TreeScan) Err() error { return s.err }
+
+// An entry is a key with its value.
+type entry struct{ key, value []byte }
+
+// page appends the next entries, and reports whether there may be more behind them.
+func (s *TreeScan) page(list []entry, size int) (_ []entry, more bool, err error) {
+	if s.r.Limit < 0 {
+		return list, false, nil
+	}
+	if s.r.Limit > 0 {
+		size = min(size, s.r.Limit)
+	}
+	u, err := s.t.begin(s.ctx)
+	if err != nil {
+		return list, false, err
+	}
+	r := s.r
+	r.Limit = 0
+	it := u.Scan(r)
+	var buf []byte
+	for len(list) < size && len(buf) < pageBytes {
+		if !it.Next() {
+			err = it.Err()
+			it.Close()
+			return list, false, u.end(s.ctx, err)
+		}
+		if s.begun && bytes.Equal(it.Key(), s.r.From) {
+			continue
+		}
+		begin := len(buf)
+		buf = append(append(buf, it.Key()...), it.Value()...)
+		k, e := begin+len(it.Key()), len(buf)
+		list = append(list, entry{buf[begin:k:k], buf[k:e:e]})
+	}
+	it.Close()
+	return list, true, u.end(s.ctx, nil)
+}
