@@ -46,6 +46,63 @@ func backupsOf(port fabric.Port, mn fabric.MemID) (b Backups, err error) {
 	return b, err
 }
 
+// None reports whether there are no backups.
+func (b *Backups) None() bool { return b.group.N == 0 }
+
+// N returns how many backups there are.
+func (b *Backups) N() int { return b.group.N }
+
+// Read executes READs at the i-th backup: for checks, with nothing else under way.
+func (b *Backups) Read(i int, ops ...fabric.Op) error {
+	p, err := b.rep.PostBackup(&b.group, i, ops)
+	if err == nil {
+		err = b.port.Wait(p)
+	}
+	if err != nil {
+		err = fmt.Errorf("memory: backup %d of %v: %w", i+1, b.group.Mem, err)
+	}
+	return err
+}
+
+// CompareBackups calls report with what of the identity, the page table and the published root entries differs at a backup. Nothing else is under way.
+func (r *Region) CompareBackups(port fabric.Port, report func(a fabric.Addr, what string)) error {
+	b, err := r.Backups(port)
+	if err != nil || b.None() {
+		return err
+	}
+	d := r.directory(port)
+	defer d.free()
+	if err := d.read(); err != nil {
+		return err
+	}
+	compare := func(at, size uint64) error {
+		here, there := port.Alloc(int(size)), port.Alloc(int(size))
+		defer port.Free(here)
+		defer port.Free(there)
+		if err := port.Do([]fabric.Op{fabric.Read(r.At(at), here)}); err != nil {
+			return err
+		}
+		for i := range b.N() {
+			if err := b.Read(i, fabric.Read(r.At(at), there)); err != nil {
+				return err
+			}
+			for k := 0; k < len(here); k += 8 {
+				if x, y := binary.LittleEndian.Uint64(here[k:]), binary.LittleEndian.Uint64(there[k:]); x != y {
+					report(r.At(at+uint64(k)), fmt.Sprintf("%#x at the primary, %#x at backup %d", x, y, i+1))
+				}
+			}
+		}
+		return nil
+	}
+	err = errors.Join(compare(0, offState+8), compare(r.plan.table, 8*uint64(r.plan.pages)))
+	for i := range r.plan.entries {
+		if d.state(i).state() == claimPublished {
+			err = errors.Join(err, compare(DirectoryOffset+uint64(i)*entrySize, entrySize))
+		}
+	}
+	return err
+}
+
 // Write executes a chain at each backup, one after the other and the last first. A backup that does not answer is dropped. If Write fails, some backups may have executed the
 // chain, and may do so yet: the outcome of the operation is unknown, though its own chain has not been posted.
 func (b *Backups) Write(ops []fabric.Op) error {

@@ -84,6 +84,9 @@ type CheckOptions struct {
 	// Reclaim, if it is set, tells which compute nodes live; then a store that is sound gets back what no compute node has any more
 	// (Client.Reclaim), and is checked again.
 	Reclaim func() fabric.View
+	// Backups compares the backups of replicated memory with the primary, too. What differs is a problem: but after the crash of a compute node, or an operation of
+	// unknown outcome, a backup may have more of an operation than the primary.
+	Backups bool
 }
 
 // A checker is a Check at work on one node.
@@ -108,6 +111,9 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 		return nil, err
 	}
 	r, err := c.check()
+	if err == nil && o.Backups {
+		err = c.checkBackups(r)
+	}
 	if err != nil || o.Reclaim == nil || !r.Sound() {
 		return r, err
 	}

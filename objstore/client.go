@@ -34,6 +34,8 @@ type Client struct {
 	key   [MaxKey]byte // of the operation in work, so that it may lie in what Get returned
 	table []byte       // buckets sampled by evict
 
+	mirrored *mirrored // of a client that has changed replicated memory
+
 	object Object // of Update: here, since it is given away
 
 	inherited, passed []byte // the handoff that comes with a lock, and the one for the next holder; nil: there are none
@@ -156,6 +158,10 @@ func (c *Client) discard() {
 		}
 	}
 	c.slots, c.block, c.obj, c.out, c.table = nil, nil, nil, nil, nil
+	if c.mirrored != nil {
+		c.port.Free(c.mirrored.image)
+		c.mirrored = nil
+	}
 	c.work.Close()
 }
 
@@ -453,14 +459,21 @@ func (c *Client) value(k *work) []byte {
 // makes another. The CAS fails only if the lock was taken from this client.
 //
 // known is false if the outcome is not known: then no chunk may be reused.
-func (c *Client) publish(n int, a fabric.Addr, old, new uint64) (known bool, err error) {
+func (c *Client) publish(k *work, n int, a fabric.Addr, old, new uint64) (known bool, err error) {
+	mirrored := false
+	if k.n.Region.Replicated() {
+		if mirrored, err = c.mirrorChange(k, c.before[:n], slotChange{a, new}); err != nil {
+			return !mirrored, err
+		}
+	}
 	c.before[n] = fabric.CAS(a, old, new)
 	cas := &c.before[n]
 	if err := c.l.Release(&c.hold, c.before[:n+1]); err != nil {
 		return false, fmt.Errorf("objstore: %w", err)
 	}
 	if !cas.Swapped() {
-		return true, fmt.Errorf("objstore: %w: word at %v is %#x, was %#x", lock.ErrLost, a, cas.Old, old)
+		// A backup may lead to what the primary does not.
+		return !mirrored, fmt.Errorf("objstore: %w: word at %v is %#x, was %#x", lock.ErrLost, a, cas.Old, old)
 	}
 	return true, nil
 }

@@ -154,7 +154,7 @@ func (c *Client) evictOldest(n *handle.Part, cand []candidate) (chunk, error) {
 		if meta[best].expired(now) {
 			expiry = meta[best].expiry
 		}
-		ch, err := c.unlink(v.bucket, v.slot, v.word, expiry)
+		ch, err := c.unlink(n, v.bucket, v.slot, v.word, expiry)
 		if err != nil {
 			return chunk{}, err
 		}
@@ -181,7 +181,7 @@ func evictBefore(a, b *header, now uint32) bool {
 // free, and returns its chunk; the zero chunk if the lock was busy or the slot
 // has changed. expiry, if not zero, is when the object expired: then one that was given another time
 // since stays. (The word comes back with one in 64 of the next objects in its chunk: what then expired at the same time goes as well.)
-func (c *Client) unlink(bucket, slot fabric.Addr, word slotWord, expiry uint32) (chunk, error) {
+func (c *Client) unlink(n *handle.Part, bucket, slot fabric.Addr, word slotWord, expiry uint32) (chunk, error) {
 	reads := c.reads[:1]
 	reads[0] = fabric.Load(slot)
 	if expiry != 0 {
@@ -201,6 +201,12 @@ func (c *Client) unlink(bucket, slot fabric.Addr, word slotWord, expiry uint32) 
 	if changed {
 		ops = nil
 	} else {
+		if begun, err := c.mirror(n, bucket, nil, nil, slotChange{slot, 0}); err != nil {
+			if begun {
+				c.stats.Leaked++
+			}
+			return chunk{}, fmt.Errorf("objstore: evict: %w", errors.Join(err, c.l.Release(&c.hv, nil)))
+		}
 		ops[0] = fabric.CAS(slot, uint64(word), 0)
 	}
 	if err := c.l.Release(&c.hv, ops); err != nil {

@@ -55,6 +55,10 @@ func (c *Client) flushBucket(n *handle.Part, bucket fabric.Addr) (removed uint64
 		if err != nil {
 			return removed, c.unlock(err)
 		}
+		if err := c.mirrorFlush(n, bucket, ops); err != nil {
+			c.stats.Leaked += uint64(len(ops))
+			return removed, c.unlock(fmt.Errorf("objstore: flush: %w", err))
+		}
 		if err := c.l.Release(&c.hold, ops); err != nil {
 			c.stats.Leaked += uint64(len(ops))
 			return removed, fmt.Errorf("objstore: flush: %w", err)
@@ -70,6 +74,19 @@ func (c *Client) flushBucket(n *handle.Part, bucket fabric.Addr) (removed uint64
 			return removed, nil
 		}
 	}
+}
+
+// mirrorFlush is mirror for the operations that unlink objects.
+func (c *Client) mirrorFlush(n *handle.Part, bucket fabric.Addr, ops []fabric.Op) error {
+	if !n.Region.Replicated() || len(ops) == 0 {
+		return nil
+	}
+	changes := make([]slotChange, len(ops))
+	for i := range ops {
+		changes[i] = slotChange{ops[i].Addr, ops[i].Arg}
+	}
+	_, err := c.mirror(n, bucket, nil, nil, changes...)
+	return err
 }
 
 // flushChain is how many objects are removed in the chain of a release.

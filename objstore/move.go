@@ -24,7 +24,7 @@ func (c *Client) evictor(n *handle.Part) slab.Evict {
 		list, err := c.objectsIn(n, class(cl), off64)
 		for i := range list {
 			v := &list[i]
-			ch, err := c.unlink(v.bucket, v.slot, v.word, 0)
+			ch, err := c.unlink(n, v.bucket, v.slot, v.word, 0)
 			if err != nil || ch.none() {
 				return got, err
 			}
@@ -88,13 +88,22 @@ func (c *Client) move(n *handle.Part, v *candidate, to chunk) (bool, error) {
 	}
 	ops, w, at := c.ops[:3], v.word.moved(to), n.At(to.off64)
 	ops[0], ops[1] = fabric.Write(at.Add(metaOffset), b[metaOffset:]), fabric.Store(at, wordAt(b, 0))
+	begun, err := c.mirror(n, v.bucket, nil, ops[:2], slotChange{v.slot, uint64(w)})
+	if err != nil {
+		c.lose(n, to)
+		return false, fmt.Errorf("objstore: move: %w", errors.Join(err, c.l.Release(&c.hv, nil)))
+	}
 	ops[2] = fabric.CAS(v.slot, uint64(v.word), uint64(w))
 	if err := c.l.Release(&c.hv, ops); err != nil {
 		c.lose(n, to)
 		return false, fmt.Errorf("objstore: move: %w", err)
 	}
 	if !ops[2].Swapped() {
-		c.free(n, to)
+		if begun {
+			c.lose(n, to)
+		} else {
+			c.free(n, to)
+		}
 		return false, nil
 	}
 	c.stats.Moved++

@@ -85,7 +85,7 @@ func (c *Client) refresh(k *work, now uint32) []fabric.Op {
 func (c *Client) dropExpired(k *work) error {
 	c.user.Enter()
 	defer c.user.Exit()
-	ch, err := c.unlink(k.bucket, k.slot, k.word, k.h.expiry)
+	ch, err := c.unlink(k.n, k.bucket, k.slot, k.word, k.h.expiry)
 	if err != nil {
 		return err
 	}
@@ -207,11 +207,11 @@ func (c *Client) storeObject(k *work, h *header, ch chunk, b []byte) error {
 	switch {
 	case k.found:
 		c.setHandoff(k, c.slotOf(k), w, b)
-		known, err = c.publish(1, k.slot, uint64(k.word), uint64(w))
+		known, err = c.publish(k, 1, k.slot, uint64(k.word), uint64(w))
 	case k.vacant != 0:
 		k.slot = k.vacant
 		c.setHandoff(k, c.slotOf(k), w, b)
-		known, err = c.publish(1, k.slot, 0, uint64(w))
+		known, err = c.publish(k, 1, k.slot, 0, uint64(w))
 	default:
 		known, err = c.overflow(k, w)
 	}
@@ -249,7 +249,7 @@ func (c *Client) overflow(k *work, w slotWord) (known bool, err error) {
 	clear(c.block)
 	putWord(c.block, 0, uint64(w))
 	c.before[1] = fabric.Write(k.n.At(block.off64), c.block)
-	known, err = c.publish(2, k.tail, 0, uint64(makeLink(block)))
+	known, err = c.publish(k, 2, k.tail, 0, uint64(makeLink(block)))
 	switch {
 	case err == nil:
 		c.stats.Overflows++
@@ -277,7 +277,7 @@ func (c *Client) replaceAny(k *work, w slotWord) (known bool, err error) {
 	if !holds(k.n, victim) {
 		return true, c.unlock(fmt.Errorf("%w: slot at %v is %v", ErrCorrupt, slot, victim))
 	}
-	if known, err = c.publish(1, slot, uint64(victim), uint64(w)); err == nil {
+	if known, err = c.publish(k, 1, slot, uint64(victim), uint64(w)); err == nil {
 		c.stats.Evictions++
 		c.free(k.n, victim.chunk())
 	}
@@ -305,7 +305,7 @@ func (c *Client) Delete(key []byte) error {
 // remove unlinks the object that was found and releases the lock.
 func (c *Client) remove(k *work) error {
 	c.setHandoff(k, c.slotOf(k), 0, nil)
-	known, err := c.publish(0, k.slot, uint64(k.word), 0)
+	known, err := c.publish(k, 0, k.slot, uint64(k.word), 0)
 	if !known {
 		c.stats.Leaked++
 	}
@@ -350,10 +350,7 @@ func (c *Client) Touch(key []byte, ttl uint32) error {
 		return err
 	}
 	k.h.expiry = c.expiry(ttl)
-	if err := c.l.Release(&c.hold, c.refresh(&k, c.now())); err != nil {
-		return fmt.Errorf("objstore: %w", err)
-	}
-	return nil
+	return c.releaseRefreshed(&k, c.refresh(&k, c.now()))
 }
 
 // Append implements Cache.

@@ -46,24 +46,60 @@ func TestRoundTrips(t *testing.T) {
 		}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 16<<20, 1)
-			s := w.open(0, w.plain())
-			c := w.plainClient(0, s)
-			c.SetNow(1)
-			for i := range 20 { // so that chunks are there
-				wantErr(t, "set", c.Set(fmt.Append(nil, i), b("v"), Options{}), nil)
-			}
-			if x.there {
-				wantErr(t, "set", c.Set(b("k"), b("1"), Options{}), nil)
-			}
-			if !x.warm {
-				s.places.put(c.s.locate(b("k")).hash, 0, 0)
-			}
-			before := *c.port.Stats()
-			wantErr(t, x.name, x.f(c), nil)
-			after := c.port.Stats()
-			if chains, ops := after.Chains-before.Chains, after.Total()-before.Total(); chains != x.chains || ops != x.ops {
-				t.Errorf("%d chains of %d operations, want %d of %d", chains, ops, x.chains, x.ops)
+			wantTrips(t, 0, x.warm, x.there, x.f, x.chains, x.ops)
+		})
+	}
+}
+
+// wantTrips has an operation take so many chains and operations on memory nodes.
+func wantTrips(t *testing.T, copies int, warm, there bool, f func(c *Client) error, chains, ops uint64) {
+	t.Helper()
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 16<<20, 1, copies)
+	s := w.open(0, w.plain())
+	c := w.plainClient(0, s)
+	c.SetNow(1)
+	for i := range 20 { // so that chunks are there
+		wantErr(t, "set", c.Set(fmt.Append(nil, i), b("v"), Options{}), nil)
+	}
+	if there {
+		wantErr(t, "set", c.Set(b("k"), b("1"), Options{}), nil)
+	}
+	if !warm {
+		s.places.put(c.s.locate(b("k")).hash, 0, 0)
+	}
+	before := *c.port.Stats()
+	wantErr(t, "operation", f(c), nil)
+	after := c.port.Stats()
+	if c, o := after.Chains-before.Chains, after.Total()-before.Total(); c != chains || o != ops {
+		t.Errorf("%d copies: %d chains of %d operations, want %d of %d", copies, c, o, chains, ops)
+	}
+}
+
+// A change of replicated memory takes one chain more for each backup: reads, and what finds nothing to change, none.
+func TestReplicatedRoundTrips(t *testing.T) {
+	for _, x := range []struct {
+		name        string
+		chains, ops uint64 // with one copy
+		more        uint64 // operations for each backup; 0: it changes nothing
+		warm, there bool
+		f           func(c *Client) error
+	}{
+		{"get, cached", 1, 3, 0, true, true, func(c *Client) error { _, err := c.Get(b("k")); return err }},
+		{"get, miss", 1, 1, 0, false, false, func(c *Client) error { _, err := c.Get(b("k")); return ignore(err, ErrNotFound) }},
+		{"set, new", 2, 5, 2, false, false, func(c *Client) error { return c.Set(b("k"), b("w"), Options{}) }},
+		{"set, overwrite", 2, 6, 2, true, true, func(c *Client) error { return c.Set(b("k"), b("w"), Options{}) }},
+		{"add, exists", 2, 4, 0, true, true, func(c *Client) error { return ignore(c.Add(b("k"), b("w"), Options{}), ErrExists) }},
+		{"append", 2, 6, 2, true, true, func(c *Client) error { return c.Append(b("k"), b("w")) }},
+		{"incr", 2, 6, 2, true, true, func(c *Client) error { _, err := c.Incr(b("k"), 1); return err }},
+		{"delete", 2, 5, 1, true, true, func(c *Client) error { return c.Delete(b("k")) }},
+		{"delete, miss", 1, 1, 0, false, false, func(c *Client) error { return ignore(c.Delete(b("k")), ErrNotFound) }},
+		{"touch", 2, 5, 1, true, true, func(c *Client) error { return c.Touch(b("k"), 100) }},
+		{"update, put", 2, 6, 2, true, true, func(c *Client) error { return c.Update(b("k"), putW) }},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			for _, copies := range []uint64{0, 2, 3} {
+				backups := max(copies, 1) - 1
+				wantTrips(t, int(copies), x.warm, x.there, x.f, x.chains+backups*min(x.more, 1), x.ops+backups*x.more)
 			}
 		})
 	}

@@ -84,10 +84,7 @@ func (c *Client) change(k *work, o *Object, ch Change) error {
 		return c.put(k, o, &ch)
 	case ch.Action == Expire && o.Found:
 		k.h.expiry = ch.Expiry
-		if err := c.l.Release(&c.hold, c.refresh(k, o.Now)); err != nil {
-			return fmt.Errorf("objstore: %w", err)
-		}
-		return nil
+		return c.releaseRefreshed(k, c.refresh(k, o.Now))
 	case ch.Action == Remove && o.Found:
 		if err := c.remove(k); err != nil {
 			return err

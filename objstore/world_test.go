@@ -15,26 +15,41 @@ import (
 
 // A world is a simulated cluster with formatted memory nodes.
 type world struct {
-	t   testing.TB
-	c   *sim.Cluster
-	mns []fabric.MemID
-	cns []*sim.Node
+	t      testing.TB
+	c      *sim.Cluster
+	mns    []fabric.MemID
+	cns    []*sim.Node
+	copies int // of each memory node's memory; 0: it is not replicated
 }
 
 func newWorld(t testing.TB, cfg sim.Config, mns int, size uint64, cns int) *world {
 	t.Helper()
+	return newReplicated(t, cfg, mns, size, cns, 0)
+}
+
+// newReplicated is newWorld with so many copies of each memory node's memory.
+func newReplicated(t testing.TB, cfg sim.Config, mns int, size uint64, cns, copies int) *world {
+	t.Helper()
 	fabrictest.SkipInVirtualTime(t)
-	w := &world{t: t, c: sim.New(cfg)}
+	w := &world{t: t, c: sim.New(cfg), copies: copies}
 	t.Cleanup(func() { w.c.Close() })
 	for range mns {
-		w.mns = append(w.mns, w.c.AddMN(size))
+		if copies == 0 {
+			w.mns = append(w.mns, w.c.AddMN(size))
+			continue
+		}
+		mn := w.c.AddReplicatedMN(size, copies)
+		for range copies - 1 {
+			w.c.AddBackup(mn, w.c.AddMN(4096))
+		}
+		w.mns = append(w.mns, mn)
 	}
 	for range cns {
 		w.cns = append(w.cns, w.c.AddCN())
 	}
 	p := w.port(0)
 	for _, mn := range w.mns {
-		if err := memory.Format(p, mn, memory.Params{Size: size, CapacityLog2: 3, VersionBits: 16}); err != nil {
+		if err := memory.Format(p, mn, memory.Params{Size: size, CapacityLog2: 3, VersionBits: 16, Factor: uint8(copies)}); err != nil {
 			t.Fatal(err)
 		}
 	}

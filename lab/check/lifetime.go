@@ -23,6 +23,9 @@ type hurriedPort struct {
 // Port implements lock.Locker.
 func (h *hurried) Port() fabric.Port { return h.port }
 
+// Under implements fabric.Under.
+func (p hurriedPort) Under() fabric.Port { return p.Port }
+
 // Now implements fabric.Port.
 func (p hurriedPort) Now() fabric.Time {
 	now := p.Port.Now()

@@ -1,0 +1,137 @@
+package objstore
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory/handle"
+)
+
+// A store on replicated memory (docs/replication.md). What a change does to the bucket, and the object or block that it makes, is at the backups before the chain of the
+// release is at the primary. The backups get all slots and links of the bucket, as they are to be, since they may differ from the primary's: a client that crashed may have
+// written to backups only, and what it wrote must not come back later beside what this client writes.
+//
+// Access times, which gets write, are not at the backups.
+
+// A mirrored is what a client has for that.
+type mirrored struct {
+	image []byte // slots and link of the bucket in work, then its overflow blocks
+	at    [1 + maxOverflow]fabric.Addr
+	ops   [fabric.MaxChain]fabric.Op
+}
+
+// A slotChange is what a slot or link is to become.
+type slotChange struct {
+	at   fabric.Addr
+	word uint64
+}
+
+// mirror has the backups of a part execute some operations, and write the slots and links of a bucket as they are to be. The bucket's lock is held. first is what was read of
+// the bucket under the lock without its overflow blocks, or nil. begun: the backups may have some of it, so the change may still come to be, whatever becomes of the
+// chain of the release; with nil, all have it.
+func (c *Client) mirror(n *handle.Part, bucket fabric.Addr, first []byte, before []fabric.Op, changes ...slotChange) (begun bool, err error) {
+	b, err := n.Region.Backups(c.port)
+	if err != nil || b.None() {
+		return false, err
+	}
+	blocks, err := c.wholeBucket(n, bucket, first)
+	if err != nil {
+		return false, err
+	}
+	m := c.mirrored
+	for _, x := range changes {
+		if !m.set(blocks, c.s.slotsLen(), x) {
+			return false, fmt.Errorf("%w: bucket at %v has no slot at %v", ErrCorrupt, bucket, x.at)
+		}
+	}
+	ops := append(m.ops[:0], before...)
+	for i := range blocks {
+		ops = append(ops, fabric.Write(m.at[i], m.block(i, c.s.slotsLen())))
+	}
+	return true, b.Write(ops)
+}
+
+// block returns the image of the i-th block of the bucket.
+func (m *mirrored) block(i, slotsLen int) []byte {
+	if i == 0 {
+		return m.image[:slotsLen]
+	}
+	return m.image[slotsLen+(i-1)*overflowSize:][:overflowSize]
+}
+
+// set changes a word of the image.
+func (m *mirrored) set(blocks, slotsLen int, x slotChange) bool {
+	for i := range blocks {
+		b := m.block(i, slotsLen)
+		if x.at >= m.at[i] && x.at < m.at[i].Add(uint64(len(b))) {
+			putWord(b, int(x.at-m.at[i])/slotSize, x.word)
+			return true
+		}
+	}
+	return false
+}
+
+// wholeBucket makes the image of a bucket as it is, and returns of how many blocks it is.
+func (c *Client) wholeBucket(n *handle.Part, bucket fabric.Addr, first []byte) (blocks int, err error) {
+	m, slotsLen := c.mirrored, c.s.slotsLen()
+	if m == nil {
+		m = &mirrored{image: c.port.Alloc(slotsLen + maxOverflow*overflowSize)}
+		c.mirrored = m
+	}
+	m.at[0] = c.s.slotsAddr(bucket)
+	for i := 0; ; i++ {
+		b := m.block(i, slotsLen)
+		if i == 0 && first != nil {
+			copy(b, first)
+		} else {
+			m.ops[0] = fabric.Read(m.at[i], b)
+			if err := lock.Do(c.l, m.ops[:1]); err != nil {
+				return 0, fmt.Errorf("objstore: bucket at %v: %w", bucket, err)
+			}
+		}
+		link := linkWord(wordAt(b, len(b)/slotSize-1))
+		if link == 0 {
+			return i + 1, nil
+		}
+		block, ok := link.chunk()
+		if !ok || !sane(n, block) || i == maxOverflow {
+			return 0, fmt.Errorf("%w: link %#x of the bucket at %v", ErrCorrupt, uint64(link), bucket)
+		}
+		m.at[i+1] = n.At(block.off64)
+	}
+}
+
+// read returns what was read of the bucket without its overflow blocks, if c.slots still has that.
+func (c *Client) read(k *work) []byte {
+	if k.depth > 0 {
+		return nil
+	}
+	return c.slots[:c.s.slotsLen()]
+}
+
+// mirrorChange is mirror for the change of a key's operation. If it fails, it releases the lock, with nothing changed at the primary.
+func (c *Client) mirrorChange(k *work, before []fabric.Op, x slotChange) (begun bool, err error) {
+	if begun, err = c.mirror(k.n, k.bucket, c.read(k), before, x); err != nil {
+		c.hold.Handoff = nil // of what it was to be
+		err = c.unlock(fmt.Errorf("objstore: %w", err))
+	}
+	return begun, err
+}
+
+// releaseRefreshed releases the lock of a key's operation, with the one operation that gives the object another expiry, at the backups before.
+func (c *Client) releaseRefreshed(k *work, ops []fabric.Op) error {
+	if k.n.Region.Replicated() {
+		b, err := k.n.Region.Backups(c.port)
+		if err == nil {
+			err = b.Write(ops)
+		}
+		if err != nil {
+			return c.unlock(fmt.Errorf("objstore: %w", err))
+		}
+	}
+	if err := c.l.Release(&c.hold, ops); err != nil {
+		return fmt.Errorf("objstore: %w", err)
+	}
+	return nil
+}
