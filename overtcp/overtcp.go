@@ -12,7 +12,6 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/tcp"
-	"github.com/declock/declock/internal/membership"
 )
 
 func init() {
@@ -64,7 +63,9 @@ func (o *Options) open(ctx context.Context) (tcp.Options, *etcd.Coordinator, err
 		return to, nil, err
 	}
 	c, err := o.Membership().Coordinator(ctx)
-	to.Members = c
+	if err == nil {
+		to.Members, to.Left = c, c.Close
+	}
 	return to, c, err
 }
 
@@ -87,7 +88,7 @@ func (o *Options) Join(ctx context.Context) (fabric.Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return membership.Node(n, c), nil
+	return n, nil
 }
 
 // A Memory says what memory a memory node lends.
@@ -99,14 +100,8 @@ type Memory struct {
 	Workers int // goroutines that execute operations; 0: see tcp.Options
 }
 
-// A Server is a memory node.
-type Server struct {
-	*tcp.MemoryServer
-	c *etcd.Coordinator
-}
-
 // Serve starts a memory node.
-func (o *Options) Serve(ctx context.Context, m Memory) (*Server, error) {
+func (o *Options) Serve(ctx context.Context, m Memory) (*tcp.MemoryServer, error) {
 	to, c, err := o.open(ctx)
 	if err != nil {
 		return nil, err
@@ -116,11 +111,8 @@ func (o *Options) Serve(ctx context.Context, m Memory) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return &Server{s, c}, nil
+	return s, nil
 }
-
-// Close stops serving.
-func (s *Server) Close() error { return errors.Join(s.MemoryServer.Close(), s.c.Close()) }
 
 // Members returns the members, without becoming one.
 func (o *Options) Members(ctx context.Context) (*member.State, error) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/coordinator"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/internal/peertest"
@@ -319,5 +320,47 @@ func TestClusterClosedUnderItsSessions(t *testing.T) {
 			t.Errorf("round %d: Close: %v", round, err)
 		}
 		tasks.Wait()
+	}
+}
+
+// What Options.Left says to do is done once, when the node has left, by Close and by Fail, and its error is theirs.
+func TestLeft(t *testing.T) {
+	members := coordinator.NewMemory(4)
+	o := testOptions(t, members)
+	failing, left := errors.New("of Left"), 0
+	o.Left = func() error { left++; return failing }
+	o.Size = 1 << 20
+	srv, err := Serve(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watching, err := members.Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, end := range []func(fabric.Node) error{fabric.Node.Close, fabric.Node.Fail} {
+		n, err := Join(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Left = func() error {
+			left++
+			if st, _ := watching.State(); len(st.CNs) != 0 {
+				t.Errorf("%v is a member still", st.CNs)
+			}
+			return failing
+		}
+		if err := end(n); !errors.Is(err, failing) || left != i+1 {
+			t.Errorf("%v, called %d times", err, left)
+		}
+		if err := n.Close(); err != nil || left != i+1 {
+			t.Errorf("closed again: %v, called %d times", err, left)
+		}
+		if st, _ := watching.State(); st.Lost != uint64(i) {
+			t.Errorf("%d nodes are lost, want %d", st.Lost, i)
+		}
+	}
+	if err := srv.Close(); !errors.Is(err, failing) || left != 3 {
+		t.Errorf("the memory node: %v, called %d times", err, left)
 	}
 }

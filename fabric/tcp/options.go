@@ -30,6 +30,8 @@ const (
 type Options struct {
 	// Members is the coordinator, which has the membership.
 	Members member.Service
+	// Left, if it is not nil, is called when the node is closed and has left the cluster, to close Members, say: its error is Close's.
+	Left func() error
 
 	// Listen is the address on which others are let in: Serve's default is port DefaultPort
 	// of all addresses, Join's is any port of all addresses. Without TLS, unless Advertise is given, it is those ports of the
@@ -85,7 +87,7 @@ func (o *Options) check() error {
 	if err := c.Check(); err != nil {
 		return err
 	}
-	o.Heartbeat, o.DeadAfter, o.Report = c.Heartbeat, c.DeadAfter, c.Report
+	o.Heartbeat, o.DeadAfter, o.Report, o.Left = c.Heartbeat, c.DeadAfter, c.Report, c.Left
 	switch {
 	case o.TLS == nil && !o.Insecure:
 		return fmt.Errorf("%w: no TLS, and not Insecure, which lets any program in", ErrOptions)
@@ -105,7 +107,7 @@ func (o *Options) check() error {
 
 // config returns what tcp has in common with other networks.
 func (o *Options) config() peer.Config {
-	return peer.Config{Members: o.Members, Listen: o.Listen, Advertise: o.Advertise, Note: o.Note, TLS: o.TLS, Heartbeat: o.Heartbeat, DeadAfter: o.DeadAfter, Report: o.Report}
+	return peer.Config{Members: o.Members, Left: o.Left, Listen: o.Listen, Advertise: o.Advertise, Note: o.Note, TLS: o.TLS, Heartbeat: o.Heartbeat, DeadAfter: o.DeadAfter, Report: o.Report}
 }
 
 // ParseAddress returns what a member's address says to tools: where other nodes reach it, and its Options.Note.

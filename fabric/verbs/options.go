@@ -37,6 +37,8 @@ const (
 type Options struct {
 	// Members is the coordinator, which has the membership.
 	Members member.Service
+	// Left, if it is not nil, is called when the node is closed and has left the cluster, to close Members, say: its error is Close's.
+	Left func() error
 
 	// Listen is the address of the own control service: Serve's default is
 	// port DefaultPort of all addresses, Join's is any port of all addresses.
@@ -97,7 +99,7 @@ func (o *Options) check() error {
 	if err := c.Check(); err != nil {
 		return err
 	}
-	o.Heartbeat, o.DeadAfter, o.Report = c.Heartbeat, c.DeadAfter, c.Report
+	o.Heartbeat, o.DeadAfter, o.Report, o.Left = c.Heartbeat, c.DeadAfter, c.Report, c.Left
 	switch {
 	case len(o.Secret) == 0 && o.TLS == nil && !o.Insecure:
 		return fmt.Errorf("%w: no Secret and no TLS; Insecure says that this is meant", ErrOptions)
@@ -115,7 +117,7 @@ func (o *Options) check() error {
 
 // config returns what verbs has in common with other networks.
 func (o *Options) config() peer.Config {
-	return peer.Config{Members: o.Members, Listen: o.Listen, Advertise: o.Advertise, TLS: o.TLS, Heartbeat: o.Heartbeat, DeadAfter: o.DeadAfter, Report: o.Report}
+	return peer.Config{Members: o.Members, Left: o.Left, Listen: o.Listen, Advertise: o.Advertise, TLS: o.TLS, Heartbeat: o.Heartbeat, DeadAfter: o.DeadAfter, Report: o.Report}
 }
 
 // Check checks the options of a compute node, without connecting to anything.

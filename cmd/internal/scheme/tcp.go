@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/tcp"
 	"github.com/declock/declock/overtcp"
 )
 
@@ -52,7 +53,7 @@ func (c *tcpCluster) Visit(ctx context.Context) (fabric.Node, error) {
 }
 
 type tcpServer struct {
-	*overtcp.Server
+	*tcp.MemoryServer
 	maxCN int
 }
 

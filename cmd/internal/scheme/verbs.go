@@ -34,7 +34,7 @@ type verbsCluster struct {
 	o Options
 }
 
-// options are those of Serve and Join, with a coordinator that the caller closes.
+// options are those of Serve and Join, with a coordinator that the node closes, and the caller if there is none.
 func (c *verbsCluster) options(ctx context.Context) (verbs.Options, *etcd.Coordinator, error) {
 	vo := verbs.Options{
 		Listen: c.o.Listen, Advertise: c.o.Advertise, Insecure: c.o.Insecure, Device: c.o.Device, Port: c.o.Port, GID: c.o.GID,
@@ -58,7 +58,7 @@ func (c *verbsCluster) options(ctx context.Context) (verbs.Options, *etcd.Coordi
 	if err != nil {
 		return vo, nil, err
 	}
-	vo.Members = e
+	vo.Members, vo.Left = e, e.Close
 	return vo, e, nil
 }
 
@@ -84,7 +84,7 @@ func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	return verbsServer{srv, e, cmp.Or(m.MaxCN, DefaultMaxCN)}, nil
+	return verbsServer{srv, cmp.Or(m.MaxCN, DefaultMaxCN)}, nil
 }
 
 func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) {
@@ -96,7 +96,7 @@ func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	return membership.Node(n, e), nil
+	return n, nil
 }
 
 func (c *verbsCluster) Visit(ctx context.Context) (fabric.Node, error) {
@@ -107,11 +107,8 @@ func (c *verbsCluster) Visit(ctx context.Context) (fabric.Node, error) {
 
 type verbsServer struct {
 	*verbs.MemoryServer
-	e     *etcd.Coordinator
 	maxCN int
 }
-
-func (s verbsServer) Close() error { return errors.Join(s.MemoryServer.Close(), s.e.Close()) }
 
 func (s verbsServer) MaxCN() int { return s.maxCN }
 

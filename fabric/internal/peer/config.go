@@ -20,6 +20,7 @@ const (
 // them: tcp.Options, verbs.Options.
 type Config struct {
 	Members                 member.Service
+	Left                    func() error
 	Listen, Advertise, Note string
 	TLS                     *tls.Config
 	Heartbeat, DeadAfter    time.Duration
@@ -33,6 +34,9 @@ func (c *Config) Check() error {
 	}
 	if c.DeadAfter == 0 {
 		c.DeadAfter = max(defaultDeadAfter, 3*c.Heartbeat)
+	}
+	if c.Left == nil {
+		c.Left = func() error { return nil }
 	}
 	if c.Report == nil {
 		c.Report = func(error) {}

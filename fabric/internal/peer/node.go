@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -363,7 +364,7 @@ func (n *Node) end(how func(member.Member, context.Context) error) error {
 	n.quit()
 	err := n.leave(context.Background(), how)
 	n.shut()
-	return err
+	return errors.Join(err, n.Left())
 }
 
 func (n *Node) unsent() bool {

@@ -231,7 +231,7 @@ func (s *Server) Close() error {
 		err = nil // it was given up before
 	}
 	s.End(nil)
-	return err
+	return errors.Join(err, s.Left())
 }
 
 var _ member.MemoryServer = (*Server)(nil)
