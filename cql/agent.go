@@ -150,6 +150,7 @@ func (a *Agent) AppendState(dst []byte) []byte {
 		inTerm(r.lock, r.term)
 		word(uint64(r.locked))
 		word(r.used)
+		word(uint64(r.detour)) // it says when it began, too, until it is signalled through others
 		for _, w := range r.await {
 			word(w)
 		}

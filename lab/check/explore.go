@@ -37,9 +37,24 @@ type Exploration struct {
 	Crashes int
 	// Restart: the memory node may restart, with its memory, at any point.
 	Restart bool
+	// Cut: any link between two compute nodes may be cut for good, at any point.
+	Cut Cut
 	// News: each node learns of a crash at a point of its own; otherwise all learn of it at once.
 	News bool
 }
+
+// A Cut says in which directions a link is cut.
+type Cut uint8
+
+// In no direction, one, or both.
+const (
+	Whole Cut = iota
+	OneWay
+	BothWays
+)
+
+// cutNames are the words for links that are cut.
+var cutNames = [...]string{Whole: "", OneWay: ", a link cut", BothWays: ", a link cut both ways"}
 
 // crashNames are the words for the number of crashes.
 var crashNames = []string{"", ", one crash", ", two crashes", ", three crashes"}
@@ -58,7 +73,7 @@ func (x Exploration) String() string {
 	if x.Restart {
 		s += ", one restart"
 	}
-	s += crashNames[x.Crashes]
+	s += crashNames[x.Crashes] + cutNames[x.Cut]
 	if x.News {
 		s += newsName
 	}
@@ -74,6 +89,11 @@ func ParseExploration(text string) (Exploration, error) {
 	bad := fmt.Errorf("%w: %q is no program of sim explore, such as %q", ErrScenario, text, Explorations(true, "")[0])
 	rest, news := strings.CutSuffix(text, newsName)
 	x.News = news
+	for i, name := range cutNames[1:] {
+		if cut, ok := strings.CutSuffix(rest, name); ok {
+			rest, x.Cut = cut, Cut(i+1)
+		}
+	}
 	for i, name := range crashNames[1:] {
 		if cut, ok := strings.CutSuffix(rest, name); ok {
 			rest, x.Crashes = cut, i+1
@@ -220,6 +240,8 @@ func trainExplorations(small bool, add func(x Exploration, clients ...string)) {
 	three, four := []string{"1x 2x 3x", "1s 2x 3x"}, []string{"1x 2x 3x 4s", "1s 2s 3x 4x", "1s 2x 3x 4x"}
 	add(x, "1x 2x 3x")
 	if small {
+		x.Cut = OneWay
+		add(x, "1x 2x 3x")
 		return
 	}
 	add(x, "1s 2x 3x")
@@ -230,6 +252,8 @@ func trainExplorations(small bool, add func(x Exploration, clients ...string)) {
 		func(x *Exploration) { x.Crashes, x.News = 1, true },
 		func(x *Exploration) { x.Reset = true },
 		func(x *Exploration) { x.Restart = true },
+		func(x *Exploration) { x.Cut = OneWay },
+		func(x *Exploration) { x.Cut = BothWays },
 	} {
 		x := x
 		change(&x)
@@ -238,6 +262,10 @@ func trainExplorations(small bool, add func(x Exploration, clients ...string)) {
 	}
 	x.Rounds, x.Capacity = 2, 2
 	add(x, "1x 2x 3x")
+	cut := Exploration{Policy: "declock+no-train", Rounds: 1, Capacity: 2, Version: 27}
+	for cut.Cut = OneWay; cut.Cut <= BothWays; cut.Cut++ {
+		add(cut, "1x 2x", "1s 2x", "1x 2x 3x", "1s 2x 3x")
+	}
 }
 
 // failureExplorations adds the programs of resets whose leaders crash, and of a memory node that restarts.
@@ -288,11 +316,11 @@ func Explore(x Exploration, b Bounds) explore.Report {
 func (x Exploration) config() explore.Config {
 	// Without a crash, waiters need not recheck a lock: a grant that is lost is a deadlock.
 	// Agents of baseline locks poll, so their waits do have ends.
-	cfg := explore.Config{FairPolls: true, Sleep: true, NoDeadlines: x.Crashes == 0 && !x.Restart && baselineOf(x.Policy) == nil}
+	cfg := explore.Config{FairPolls: true, Sleep: true, NoDeadlines: x.Crashes == 0 && !x.Restart && x.Cut == Whole && baselineOf(x.Policy) == nil}
 	// Without hierarchy, clients of a node share what they are in doubt about, after a cancellation or a failure, and nothing else,
 	// until there is a reset.
-	cfg.Private = x.Policy == "cql" && !x.Cancel && x.Crashes == 0 && !x.Restart && !x.Reset && !x.wears()
-	if x.together() && x.Policy != "cql" && baselineOf(x.Policy) == nil && !x.Cancel && x.Crashes == 0 && !x.Restart {
+	cfg.Private = x.Policy == "cql" && !x.Cancel && x.Crashes == 0 && !x.Restart && x.Cut == Whole && !x.Reset && !x.wears()
+	if x.together() && x.Policy != "cql" && baselineOf(x.Policy) == nil && !x.Cancel && x.Crashes == 0 && !x.Restart && x.Cut == Whole {
 		// Policies compare times: one clock ticks once, by more than a shared tenure lasts.
 		cfg.Ticks, cfg.Tick = 1, 3*hier.DefaultSharing/2
 	}
@@ -301,6 +329,9 @@ func (x Exploration) config() explore.Config {
 		cfg.Actions++
 	}
 	if x.Restart {
+		cfg.Actions++
+	}
+	if x.Cut != Whole {
 		cfg.Actions++
 	}
 	return cfg
@@ -410,6 +441,9 @@ func (x Exploration) buildWith(c *explore.Cluster, last lastOps, drawn *drawing)
 		Layout: cql.Layout{CapacityBits: x.Capacity, VersionBits: x.Version},
 		CQL:    cql.Config{RecheckNs: fabric.Forever / 4, ResetAfterNs: fabric.Forever / 4, RefetchMax: 64},
 	}
+	if x.Cut != Whole { // a waiter looks when nothing else can happen; what it finds out at three looks needs no longer wait
+		g.cfg.CQL.RecheckNs = fabric.Millisecond
+	}
 	g.lock = fabric.At(c.AddMN(4096), 1024)
 	c.SetObserver(g)
 	alike := map[string][]*sim.Task{} // clients of the same node and mode
@@ -441,8 +475,23 @@ func (x Exploration) buildWith(c *explore.Cluster, last lastOps, drawn *drawing)
 	if x.Restart {
 		c.Sometime("restart of mn0", nil, func() { c.RestartServer(g.lock.MN()) })
 	}
+	g.cut()
 	c.HashWith(g.hash)
 	c.AtEnd(g.atEnd)
+}
+
+// cut has any link between two compute nodes be cut at some point.
+func (g *exploring) cut() {
+	if g.x.Cut == Whole {
+		return
+	}
+	for i, from := range g.nodes {
+		for j, to := range g.nodes {
+			if both := g.x.Cut == BothWays; i != j && (!both || i < j) {
+				g.c.SometimeCut(from.sim, to.sim, both)
+			}
+		}
+	}
 }
 
 // use has the lock used before the clients begin.

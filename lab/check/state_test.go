@@ -31,6 +31,7 @@ func TestStatesLeaveNothingOut(t *testing.T) {
 		"cql [1x 1x] x1, 4 entries, 27 version bits, one cancellation", "cql [1s 1x 2x] x1, 4 entries, 27 version bits, one crash",
 		"declock+no-train [1x 2x] x1, 4 entries, 27 version bits, one restart, one crash",
 		"declock [1s 2x 3x] x1, 8 entries, 27 version bits", "declock [1x 2x 3x] x1, 8 entries, 27 version bits, one cancellation",
+		"declock [1x 2x 3x] x1, 8 entries, 27 version bits, a link cut both ways",
 	} {
 		r := audit(t, name)
 		if r.Audit != "" || r.Failure != nil {

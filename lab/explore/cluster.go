@@ -1,6 +1,8 @@
 package explore
 
 import (
+	"fmt"
+
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 )
@@ -20,6 +22,7 @@ type action struct {
 	node  *sim.Node // nil: all
 	kills bool      // it is SometimeKill
 	port  *sim.Port // of SometimeInterrupt
+	link  *link     // of SometimeCut
 	f     func()
 	done  bool
 }
@@ -51,6 +54,28 @@ func (c *Cluster) SometimeKill(n *sim.Node, f func()) {
 func (c *Cluster) SometimeInterrupt(p fabric.Port) {
 	port := p.(*sim.Port)
 	c.actions = append(c.actions, action{name: "interrupt " + port.ID().String(), node: port.Node(), port: port, f: port.Interrupt})
+}
+
+// A link is what messages between two compute nodes go over.
+type link struct {
+	from, to fabric.CNID
+	both     bool // it is cut in both directions
+}
+
+// has reports whether a message goes over a link in a direction that is cut.
+func (l *link) has(p *sim.Pair) bool {
+	from, to := p.From.CN(), p.To.CN()
+	return from == l.from && to == l.to || l.both && from == l.to && to == l.from
+}
+
+// SometimeCut is Sometime of a link between two compute nodes that is cut for good: no message from the one to the other arrives any more, or also
+// none back. It happens while one is on its way; before that it makes no difference. When nothing else can happen, deadlines pass.
+func (c *Cluster) SometimeCut(from, to *sim.Node, both bool) {
+	name := fmt.Sprintf("cut %v to %v", from, to)
+	if both {
+		name += " and back"
+	}
+	c.actions = append(c.actions, action{name: name, link: &link{from.ID(), to.ID(), both}, f: func() {}})
 }
 
 // InOrder says that clients differ in nothing but their names: what one does in a schedule the other does in

@@ -21,7 +21,7 @@ func (ex *explorer) fuses(pr *sim.Pair, to *sim.Port) bool {
 		switch {
 		case a.kills:
 			return a.node == from
-		case a.port != nil:
+		case a.port != nil, a.link != nil:
 			return false
 		}
 		return a.node == nil || a.node == from || a.node == to.Node()
@@ -30,7 +30,7 @@ func (ex *explorer) fuses(pr *sim.Pair, to *sim.Port) bool {
 
 // arrives reports whether the next message between two clients may be delivered.
 func (ex *explorer) arrives(pr *sim.Pair) bool {
-	if pr.Len() == 0 {
+	if pr.Len() == 0 || ex.severed(pr) {
 		return false
 	}
 	to := ex.u.Inbox(pr.To)
@@ -82,7 +82,7 @@ func (ex *explorer) list() {
 	}
 	if len(ex.menu) == 0 { // messages for clients that wait for something else arrive before time passes
 		for i := range u.Pairs {
-			if p := &u.Pairs[i]; p.Len() > 0 {
+			if p := &u.Pairs[i]; p.Len() > 0 && !ex.severed(p) {
 				ex.add(choice{kind: chDeliver, a: uint32(i), actor: ex.receiver(p.To)})
 			}
 		}
@@ -102,11 +102,26 @@ func (ex *explorer) list() {
 func (ex *explorer) listOptional() {
 	if ex.acted < ex.cfg.Actions {
 		for i := range ex.c.actions {
-			if ex.c.actions[i].offered(ex.cfg.NoEager) {
+			if a := &ex.c.actions[i]; a.offered(ex.cfg.NoEager) && (a.link == nil || slices.ContainsFunc(ex.u.Pairs, ex.under(a.link))) {
 				ex.add(choice{kind: chAction, a: uint32(i), actor: nobody})
 			}
 		}
 	}
+}
+
+// under returns a function that reports whether messages are on their way over a link.
+func (ex *explorer) under(l *link) func(p sim.Pair) bool {
+	return func(p sim.Pair) bool { return p.Len() > 0 && l.has(&p) }
+}
+
+// severed reports whether messages between two clients go over a link that is cut.
+func (ex *explorer) severed(p *sim.Pair) bool {
+	for i := range ex.c.actions {
+		if a := &ex.c.actions[i]; a.done && a.link != nil && a.link.has(p) {
+			return true
+		}
+	}
+	return false
 }
 
 // offered reports whether an action may happen now: a client notices an interrupt in a wait, not before.

@@ -268,7 +268,7 @@ func (ex *explorer) eager(n *sim.Node) bool {
 		if a.kills {
 			return a.node != n // others may see its fence
 		}
-		return a.port == nil && (a.node == nil || a.node == n)
+		return a.port == nil && a.link == nil && (a.node == nil || a.node == n)
 	})
 }
 
