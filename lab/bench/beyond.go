@@ -28,14 +28,35 @@ var ideas = []variant{
 	{"declock-pf+slack", dataChain, "+ slack of timestamps"},
 	{"declock-pf+batch", dataChain, "+ batches of local waiters"},
 	{"declock-pf+lean", dataChain, "+ queue READ only when contended"},
+	{"declock-pf+train", dataChain, "+ trains: one FAA for a run of holders"},
+	{"declock-pf+train+phased", dataChain, "+ trains, their readers first"},
 	{"declock-pf", dataKeep, "+ local holders hand the data on"},
 	{"declock-pf+carry", dataKeep, "+ data in the notification"},
 	{"declock-pf+carry+defer", dataKeep, "+ one write-back for a streak"},
 	{"declock-pf+downgrade+yield+batch+lean", dataChain, "all that concerns the lock alone"},
+	{untrained, dataPlain, "all but trains, data by itself"},
+	{untrained, dataKeep, "all but trains, data stays with the lock"},
 	{"declock", dataPlain, "all, data by itself"},
 	{"declock", dataChain, "all, data in the doorbells"},
 	{"declock", dataKeep, "all, data stays with the lock"},
 }
+
+// fewIdeas are those that matter where a compute node has one client, which no idea can serve within its node; and the locks that are best there without them.
+var fewIdeas = []variant{
+	{"mcs", dataPlain, "MCS"},
+	{"shift-artifact", dataPlain, "ShiftLock as its authors run it"},
+	{"declock-tf", dataPlain, "DecLock-TF as in the paper"},
+	{"declock-pf", dataPlain, "DecLock-PF as in the paper"},
+	{"declock-pf+lean", dataPlain, "+ queue READ only when contended"},
+	{"declock-pf+train", dataPlain, "+ trains: one FAA for a run of holders"},
+	{"declock-pf+train+phased", dataPlain, "+ trains, their readers first"},
+	{untrained, dataPlain, "all but trains"},
+	{untrained + "+train", dataPlain, "all but readers first"},
+	{"declock", dataPlain, "all"},
+}
+
+// partFew is the part of the rows of fewIdeas.
+const partFew = "ideas, 64 nodes x 1 client"
 
 // courses are the sweeps of Fig. 12, with fewer values.
 var courses = []struct {
@@ -59,6 +80,11 @@ func beyondPoints(o Options) (points []Point) {
 	}
 	for _, v := range ideas {
 		add("ideas", v.idea, v.lock, v.data, func(*Micro) {})
+	}
+	for _, v := range fewIdeas {
+		for _, reads := range pick(o, []int{0, 50, 95}, 50) {
+			add(partFew, v.idea, v.lock, v.data, func(m *Micro) { m.CNs, m.Clients, m.ReadPct = 64, 64, reads })
+		}
 	}
 	for _, c := range courses {
 		for _, value := range pick(o, c.all, c.few...) {
@@ -122,6 +148,7 @@ func judgeBeyond(rows Rows) (claims []Claim) {
 			Claim{Own: true, Text: "p99: declock (kept data) over " + base.name + " (plain data)", Prototype: "0.58 (TF), 0.31 (PF)", Note: "not equal terms"}.AtMost(Ratio(ours, paper, "p99_us"), 0.5),
 		)
 	}
+	claims = append(claims, judgeTrains(rows)...)
 	same := func(part, data string) float64 {
 		return Ratio(rows.Find("part", part, "lock", "declock", "data", data), rows.Find("part", part, "lock", "cas", "data", data), "mops")
 	}
@@ -133,6 +160,19 @@ func judgeBeyond(rows Rows) (claims []Claim) {
 			Claim{Own: true, Text: part + ": throughput: declock (kept data) over CASLock (chained data)", Unit: "x"}.AtLeast(same(part, dataKeep), 0.97))
 	}
 	return claims
+}
+
+// judgeTrains judges whether trains gain where a compute node has one client, each of the two ideas, and cost nothing at the default point.
+func judgeTrains(rows Rows) []Claim {
+	few := func(lock string) Row { return rows.Find("part", partFew, "lock", lock, "read_pct", DefaultReadPct) }
+	at := func(lock string) Row { return rows.Find("part", "ideas", "lock", lock, "data", dataPlain) }
+	const where = "64 nodes x 1 client: "
+	return []Claim{
+		Claim{Own: true, Text: where + "throughput: declock over declock without trains", Unit: "x"}.AtLeast(Ratio(few("declock"), few(untrained), "mops"), 1.25),
+		Claim{Own: true, Text: where + "p99: declock over declock without trains"}.AtMost(Ratio(few("declock"), few(untrained), "p99_us"), 0.8),
+		Claim{Own: true, Text: where + "throughput: readers first over trains without that", Unit: "x"}.AtLeast(Ratio(few("declock"), few(untrained+"+train"), "mops"), 1.03),
+		Claim{Own: true, Text: "default point: throughput: declock over declock without trains", Unit: "x"}.AtLeast(Ratio(at("declock"), at(untrained), "mops"), 0.97),
+	}
 }
 
 // beyondPlots are throughput over each sweep.
