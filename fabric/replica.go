@@ -30,6 +30,7 @@ type Replicas struct {
 type Backup struct {
 	Host   uint64 // the memory node that has it, as a member of the cluster
 	Number uint32 // of the replica, from 1: no other of the number ever has it
+	Synced bool   // it has all that the primary has: it may be promoted
 }
 
 // An Under is a Port that sends its chains by another.

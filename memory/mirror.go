@@ -49,8 +49,17 @@ func backupsOf(port fabric.Port, mn fabric.MemID) (b Backups, err error) {
 // None reports whether there are no backups.
 func (b *Backups) None() bool { return b.group.N == 0 }
 
-// N returns how many backups there are.
-func (b *Backups) N() int { return b.group.N }
+// Synced calls f with the backups that are in sync: for checks.
+func (b *Backups) Synced(f func(i int) error) error {
+	for i := range b.group.N {
+		if b.group.Backups[i].Synced {
+			if err := f(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 // Read executes READs at the i-th backup: for checks, with nothing else under way.
 func (b *Backups) Read(i int, ops ...fabric.Op) error {
@@ -82,7 +91,7 @@ func (r *Region) CompareBackups(port fabric.Port, report func(a fabric.Addr, wha
 		if err := port.Do([]fabric.Op{fabric.Read(r.At(at), here)}); err != nil {
 			return err
 		}
-		for i := range b.N() {
+		return b.Synced(func(i int) error {
 			if err := b.Read(i, fabric.Read(r.At(at), there)); err != nil {
 				return err
 			}
@@ -91,8 +100,8 @@ func (r *Region) CompareBackups(port fabric.Port, report func(a fabric.Addr, wha
 					report(r.At(at+uint64(k)), fmt.Sprintf("%#x at the primary, %#x at backup %d", x, y, i+1))
 				}
 			}
-		}
-		return nil
+			return nil
+		})
 	}
 	err = errors.Join(compare(0, offState+8), compare(r.plan.table, 8*uint64(r.plan.pages)))
 	for i := range r.plan.entries {

@@ -241,6 +241,9 @@ func (p *Pages) Owner(off uint64, e *Entry) (mine, free bool) {
 	return o == e.slot+1, o == ownerFree
 }
 
+// Has reports whether a run is what it was. One that was taken when the memory node ended may be taken by none: a backup has been promoted that has nothing of that change.
+func (p *Pages) Has(x *Run) bool { return p.words[x.page] == x.word }
+
 // Owned returns how many bytes an entry has, with those of its own memory.
 func (p *Pages) Owned(e *Entry) uint64 { return uint64(p.owned(e.slot+1)) << p.r.plan.pageShift }
 

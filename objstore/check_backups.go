@@ -66,7 +66,7 @@ func (k *checker) compareBucket(b *memory.Backups, bucket fabric.Addr) error {
 func (k *checker) compare(b *memory.Backups, a fabric.Addr, here []byte, object bool) error {
 	there := k.c.port.Alloc(len(here))
 	defer k.c.port.Free(there)
-	for i := range b.N() {
+	return b.Synced(func(i int) error {
 		if err := b.Read(i, fabric.Read(a, there)); err != nil {
 			return err
 		}
@@ -76,6 +76,6 @@ func (k *checker) compare(b *memory.Backups, a fabric.Addr, here []byte, object 
 		if !bytes.Equal(here, there) {
 			k.problem(a, "backup %d has %x, the primary %x", i+1, there[:min(len(there), headerSize)], here[:min(len(here), headerSize)])
 		}
-	}
-	return nil
+		return nil
+	})
 }

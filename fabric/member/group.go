@@ -306,7 +306,7 @@ func (l *Ledger) promoted(g *Group, i int) *Group {
 	n.Replicas = slices.DeleteFunc(n.Replicas, func(r Replica) bool { return r.Phase != InSync })
 	for _, r := range append(slices.Clone(g.Replicas[min(1, i):i]), again...) {
 		n.Made++
-		n.Replicas = append(n.Replicas, Replica{Host: r.Host, Number: n.Made})
+		n.Replicas = append(n.Replicas, Replica{Host: r.Host, ID: r.ID, Number: n.Made})
 	}
 	n.Term, n.Epoch, n.Serving = g.Term+1, l.Epochs[g.ID]+1, false
 	return n

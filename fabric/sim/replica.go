@@ -27,7 +27,7 @@ func (p *Port) Replicas(mem fabric.MemID) (r fabric.Replicas, err error) {
 		return r, fmt.Errorf("sim: %v: %w", mem, fabric.ErrStaleEpoch)
 	}
 	for _, b := range g.Replicas[1:] {
-		r.Backups[r.N] = fabric.Backup{Host: uint64(b.Host), Number: b.Number}
+		r.Backups[r.N] = fabric.Backup{Host: uint64(b.Host), Number: b.Number, Synced: b.Phase == member.InSync}
 		r.N++
 	}
 	return r, nil

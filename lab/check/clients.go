@@ -273,6 +273,9 @@ func (c *client) storeRounds() {
 			return err
 		})
 		c.w.tap.noteStore(c.port.ID(), o, err)
+		if err != nil {
+			c.w.unknown++
+		}
 		if o.Result == oracle.Done {
 			c.w.counts.Grants++
 		}

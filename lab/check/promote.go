@@ -10,8 +10,12 @@ import (
 )
 
 // promotes draws memory-node numbers that are replicated (docs/replication.md): their primaries end, are declared dead while they run, come back with their memory or
-// without it, and are moved; backups come and go. (From g14 on.) No data is replicated yet: what is under a lock begins anew with each promotion.
+// without it, and are moved; backups come and go. (From g14 on.) Only locks are used: the cells under them are not written to backups, and begin anew with each promotion.
 func (s *Scenario) promotes(d *drawer) {
+	if s.Keys > 0 {
+		s.storePromotes(d)
+		return
+	}
 	s.MNs, s.Copies, s.Spares = d.between(1, 2), pick(d, 2, 2, 3), d.between(1, 2)
 	s.Spares = max(s.Spares, s.Copies-s.MNs)
 	if d.percent(50) {
@@ -97,7 +101,7 @@ func (w *world) replicas() {
 func (w *world) serves(e *sim.Event) {
 	at := fabric.At(e.Mem, 0)
 	w.event(oracle.Event{Kind: oracle.Restarted, Lock: at})
-	if e.Old != e.New {
+	if e.Old != e.New && w.s.Keys == 0 {
 		w.event(oracle.Event{Kind: oracle.Lost, Lock: at})
 		buf := make([]byte, w.size())
 		w.c.Peek(at, buf)
@@ -108,7 +112,7 @@ func (w *world) serves(e *sim.Event) {
 
 // judgeBackups judges that locks are not written to backups: a promotion zeroes nothing.
 func (w *world) judgeBackups() {
-	if w.s.Copies == 0 {
+	if w.s.Copies == 0 || w.s.Keys > 0 {
 		return
 	}
 	for _, id := range w.mns {

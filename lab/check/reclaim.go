@@ -44,7 +44,7 @@ func (w *world) reclaimer(n, of *node, p fabric.Port) (reclaimer, error) {
 // startReclaimers starts a reclaimer on each node. That of the witness reclaims all the time, whether or not a node has crashed.
 func (w *world) startReclaimers() {
 	for i, n := range w.nodes {
-		witness := i == w.s.CNs && !w.s.loses() // a round that fails because memory is gone is tried again after seconds
+		witness := i == w.s.CNs && !w.s.loses() && w.s.Copies == 0 // a round that fails because memory is gone is tried again after seconds
 		if witness {
 			w.looking = true
 		}

@@ -239,6 +239,10 @@ func (w *world) settle() error {
 		w.c.Go(w.nodes[w.s.CNs].sim, "closer", w.closeLost)
 		return w.c.Run()
 	}
+	if w.s.Copies > 0 {
+		w.c.Go(w.nodes[w.s.CNs].sim, "closer", w.closeReplicated)
+		return w.c.Run()
+	}
 	swept := false
 	witness := w.nodes[w.s.CNs]
 	w.c.Go(witness.sim, "closer", func(p fabric.Port) {

@@ -45,6 +45,7 @@ type world struct {
 	counts      Counts // what the world itself counts
 	store       *oracle.StoreHistory
 	deferred    uint64   // repairs of the tree that its clients left to the next visitor
+	unknown     int      // operations of the store that have failed
 	playing     bool     // the scene is set
 	generations []uint32 // of the memories that there are, if they may be lost
 }
@@ -371,7 +372,7 @@ func (w *world) openStore() error {
 			return err
 		}
 		for _, mn := range w.mns {
-			prm := memory.Params{Size: w.regionSize(), CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32)}
+			prm := memory.Params{Size: w.regionSize(), CapacityLog2: w.s.Capacity, VersionBits: min(w.s.Version, 32), Factor: uint8(w.s.Copies)}
 			if err := memory.Format(p, mn, prm); err != nil {
 				return err
 			}

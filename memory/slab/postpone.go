@@ -40,7 +40,10 @@ func (h *Heap) resume(w *Worker, size uint64) (memory.Run, error) {
 		}
 		h.touch(w, x.Off/unit)
 		// The change by which it was taken may not be done yet.
-		_, err := h.cfg.Region.Pages(w.Path())
+		p, err := h.cfg.Region.Pages(w.Path())
+		if err == nil && !p.Has(&x) {
+			continue
+		}
 		if err == nil && x.Size == size {
 			return x, nil
 		}

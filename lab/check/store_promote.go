@@ -1,0 +1,82 @@
+package check
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/objstore"
+)
+
+// storePromotes draws object stores on replicated memory-node numbers, of which the memory nodes end: the primary, a backup, or one after the other; compute nodes may crash or
+// stand still, too, and the network fail. Nothing that was acknowledged is lost: if memory is lost, then by fewer memory nodes than there are copies.
+func (s *Scenario) storePromotes(d *drawer) {
+	s.few(d)
+	s.MNs, s.Copies, s.Spares = d.between(1, 2), pick(d, 2, 2, 3), d.between(0, 2)
+	s.Spares = max(s.Spares, s.Copies-s.MNs)
+	s.impatient()
+	s.DetectNs = pick(d, 20*fabric.Microsecond, 200*fabric.Microsecond, fabric.Millisecond)
+	if d.percent(30) {
+		s.crashAllBut(d, pick(d, s.kill, s.kill, s.zombie))
+	}
+	crashes := s.Plan
+	if s.Plan = nil; d.percent(30) {
+		s.drawPlan(d, sim.FaultPause, sim.FaultCut, sim.FaultDelay, sim.FaultDuplicate, sim.FaultDetach)
+	}
+	s.Plan = append(s.Plan, crashes...)
+	n := d.between(0, 4)
+	for range n {
+		s.Plan = append(s.Plan, s.ends(d, n < s.Copies)...)
+	}
+	if d.percent(20) {
+		s.NoEvict, s.Room = d.between(0, 1), 4096+s.Keys*(128+s.Values)*d.between(30, 120)/100
+	}
+	if d.percent(20) {
+		s.SecondNs, s.Expiring = pick(d, 5*fabric.Microsecond, 100*fabric.Microsecond), 50
+		s.EpochNs, s.SkewNs = 0, pick(d, 0, s.SecondNs/2)
+	}
+}
+
+// ends draws how a memory node ends. mayLose: its memory may be lost with it.
+func (s *Scenario) ends(d *drawer, mayLose bool) (p sim.Plan) {
+	node := sim.OfMN(fabric.MemID(d.between(0, s.MNs-1))) // most often it is a primary
+	if d.percent(40) {
+		node = sim.OfMN(fabric.MemID(d.between(0, s.MNs+s.Spares-1)))
+	}
+	at := s.at(d)
+	back := sim.Fault{At: at, Kind: sim.FaultReboot, Node: node, Until: at + 1 + d.time(2*fabric.Millisecond)}
+	if mayLose && d.percent(50) {
+		back.Kind = sim.FaultRestart
+	}
+	if d.percent(30) { // it is given up, and its NIC goes on
+		p = append(p, sim.Fault{At: at, Kind: sim.FaultFence, Node: node})
+		back.At = back.Until
+		back.Until += 1 + d.time(fabric.Millisecond)
+	}
+	if d.percent(20) { // it stands still for others, and hears of nothing
+		p = append(p, sim.Fault{At: max(0, at-d.time(100*fabric.Microsecond)), Kind: sim.FaultDetach, Node: node, Until: back.Until})
+	}
+	return append(p, back)
+}
+
+// closeReplicated checks a replicated store when all is over: it is sound, and reads every key once more. Free memory that only a former primary knew is leaked: that is not
+// built. If nothing has crashed or failed, the backups are what the primary is.
+func (w *world) closeReplicated(p fabric.Port) {
+	w.looking = false
+	own := w.nodes[w.s.CNs]
+	st, err := own.store.Client(w.storeLocker(own, p))
+	if err != nil {
+		w.object("store check", err.Error())
+		return
+	}
+	w.readAll(st, p) // it attaches to what serves now
+	crashed := w.unknown > 0 || slices.ContainsFunc(w.nodes, func(n *node) bool { return n.dead })
+	r, err := st.Check(objstore.CheckOptions{Backups: !crashed})
+	switch {
+	case err != nil && !(errors.Is(err, fabric.ErrNodeDown) && !crashed): // a backup that has ended, and has missed nothing
+		w.object("store check", err.Error())
+	case !r.Sound():
+		w.object("store check", r.String())
+	}
+}
