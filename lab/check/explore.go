@@ -488,7 +488,11 @@ func (g *exploring) cut() {
 	for i, from := range g.nodes {
 		for j, to := range g.nodes {
 			if both := g.x.Cut == BothWays; i != j && (!both || i < j) {
-				g.c.SometimeCut(from.sim, to.sim, both)
+				g.c.SometimeCut(from.sim, to.sim, both, func() {
+					if g.drawn != nil {
+						g.drawn.picture.Sever(from.sim, to.sim, both)
+					}
+				})
 			}
 		}
 	}

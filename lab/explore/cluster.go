@@ -69,13 +69,17 @@ func (l *link) has(p *sim.Pair) bool {
 }
 
 // SometimeCut is Sometime of a link between two compute nodes that is cut for good: no message from the one to the other arrives any more, or also
-// none back. It happens while one is on its way; before that it makes no difference. When nothing else can happen, deadlines pass.
-func (c *Cluster) SometimeCut(from, to *sim.Node, both bool) {
+// none back. It happens while one is on its way; before that it makes no difference. f (nil: nothing) is called with it.
+func (c *Cluster) SometimeCut(from, to *sim.Node, both bool, f func()) {
 	name := fmt.Sprintf("cut %v to %v", from, to)
 	if both {
 		name += " and back"
 	}
-	c.actions = append(c.actions, action{name: name, link: &link{from.ID(), to.ID(), both}, f: func() {}})
+	c.actions = append(c.actions, action{name: name, link: &link{from.ID(), to.ID(), both}, f: func() {
+		if f != nil {
+			f()
+		}
+	}})
 }
 
 // InOrder says that clients differ in nothing but their names: what one does in a schedule the other does in

@@ -43,7 +43,7 @@ func TestLinkIsCutAtEveryPoint(t *testing.T) {
 					}
 				})
 				c.Go(other, "sends, too", func(p fabric.Port) { send(p, id, fabric.MsgUser+3) })
-				c.SometimeCut(a, b, both)
+				c.SometimeCut(a, b, both, nil)
 				c.AtEnd(func() error {
 					text := []byte(got)
 					slices.Sort(text)

@@ -21,14 +21,26 @@ const (
 	handoverSize    = 8192
 )
 
-// Handovers are the locks whose handovers docs/handover.md shows: DecLock, and each baseline lock.
-var Handovers = []string{"declock", "cql", "cas", "cas-backoff", "sherman", "dslr", "dslr+", "mcs", "shift", "shift-artifact"}
+// Handovers are the locks whose handovers docs/handover.md shows: DecLock, also in a train, and each baseline lock.
+var Handovers = []string{"declock", Train, "cql", "cas", "cas-backoff", "sherman", "dslr", "dslr+", "mcs", "shift", "shift-artifact"}
 
 // A participant is a client of a handover.
 type participant struct {
 	cn       int // from 0
 	mode     lock.Mode
 	at, hold fabric.Time // when it asks, and for how long it holds
+}
+
+// Train is the name of DecLock's handover in a train.
+const Train = "declock-train"
+
+// inTrain are the clients of a train: a writer whose release forms it, its three members, and a writer behind them.
+var inTrain = []participant{
+	{0, lock.Exclusive, 0, 12 * fabric.Microsecond},
+	{1, lock.Exclusive, 3 * fabric.Microsecond, 2 * fabric.Microsecond},
+	{2, lock.Shared, 4 * fabric.Microsecond, 2 * fabric.Microsecond},
+	{3, lock.Exclusive, 5 * fabric.Microsecond, 2 * fabric.Microsecond},
+	{4, lock.Exclusive, 15 * fabric.Microsecond, 2 * fabric.Microsecond},
 }
 
 // participants are the clients of a handover: the first holds the lock when the others ask for it.
@@ -40,21 +52,25 @@ var participants = []participant{
 }
 
 // Handover returns the trace of a lock of package lab/locks that is handed over: from a writer of one compute node to two writers of
-// another, one after the other, and to a reader of the first. Fabric and lock are those of the simulator's default, and of the papers.
+// another, one after the other, and to a reader of the first; of Train, through a train. Fabric and lock are those of the simulator's default, and of the papers.
 func Handover(name string) (*Trace, error) {
+	parts, cns, train := participants, 2, name == Train
+	if train {
+		name, parts, cns = "declock", inTrain, len(inTrain)
+	}
 	m, err := locks.Lookup(name)
 	if err != nil {
 		return nil, err
 	}
-	sys, err := m.New(locks.Config{CNs: 2, Clients: 2, Counter: fabric.At(0, handoverCounter), SyncIntervalNs: -1})
+	sys, err := m.New(locks.Config{CNs: cns, Clients: 2, Counter: fabric.At(0, handoverCounter), SyncIntervalNs: -1})
 	if err != nil {
 		return nil, err
 	}
-	h := &handover{left: len(participants)}
+	h := &handover{left: len(parts)}
 	h.c = sim.New(sim.Config{Seed: 1, Observer: h})
 	defer h.c.Close()
 	h.lock, h.cell = fabric.At(h.c.AddMN(handoverSize), handoverLock), fabric.At(0, handoverCell)
-	y, err := cql.LayoutFor(len(participants))
+	y, err := cql.LayoutFor(2 * len(parts)) // or less
 	if err != nil {
 		return nil, err
 	}
@@ -62,12 +78,14 @@ func Handover(name string) (*Trace, error) {
 	}
 	h.t = New(h.c.Now, Of(name, y))
 	h.t.Data = true
-	h.t.Title = fmt.Sprintf("%s: %s", m.Name, m.About)
+	if h.t.Title = fmt.Sprintf("%s: %s", m.Name, m.About); train {
+		h.t.Title = m.Name + ": a train of three"
+	}
 	h.t.Words.Name(h.lock, sys.Layout().Size, "lock", h.t.Words.Lock)
 	h.t.Words.Name(h.cell, 8, "data", func(_ uint64, b []byte) string { return fmt.Sprint(binary.LittleEndian.Uint64(b)) })
 	var nodes []*sim.Node
 	var joined []*locks.Node
-	for range 2 {
+	for range cns {
 		n := h.c.AddCN()
 		j, err := sys.Join(n)
 		if err != nil {
@@ -78,8 +96,8 @@ func Handover(name string) (*Trace, error) {
 		}
 		nodes, joined = append(nodes, n), append(joined, j)
 	}
-	for i := range participants {
-		g := &participants[i]
+	for i := range parts {
+		g := &parts[i]
 		h.c.Go(nodes[g.cn], fmt.Sprintf("client %d", i), func(p fabric.Port) { h.fail(h.client(g, uint64(i+1), joined[g.cn].Locker(p))) })
 	}
 	if err := errors.Join(h.c.Run(), h.err); err != nil {

@@ -66,6 +66,28 @@ func TestHandoverOfEachLock(t *testing.T) {
 	}
 }
 
+// The picture of a train says which tickets go in it, and that its last releases for all.
+func TestHandoverInTrain(t *testing.T) {
+	tr, err := picture.Handover(picture.Train)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := tr.WriteSVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	text := wellFormed(t, picture.Train, b.Bytes())
+	for _, want := range []string{
+		"place 0 of the train with 1s cn3/1, 2x cn4/1, readers first} to cn2/1", "place 1 of a train, reports to cn4/1 of place 2} to cn3/1",
+		"place 2 of the train with 1s cn3/1, 2x cn4/1, readers first, waits for reports of 1} to cn4/1", "sends Report{lock index 3, of place 1} to cn4/1",
+		"FAA lock: qhead=1 qsize=4 wcnt=3 reset=0 → qhead=4 qsize=1 wcnt=1", "cn5/1 holds lock exclusive",
+	} {
+		if strings.Count(text, want) != 1 {
+			t.Errorf("the picture says %d times %q:\n%s", strings.Count(text, want), want, text)
+		}
+	}
+}
+
 // wellFormed returns the text of a picture, without titles: lines joined by newlines.
 func wellFormed(t *testing.T, name string, svg []byte) string {
 	t.Helper()

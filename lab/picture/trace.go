@@ -527,6 +527,17 @@ func (t *Trace) Blame(what string) {
 	}
 }
 
+// Sever adds that a link is cut from now on, for good.
+func (t *Trace) Sever(from, to *sim.Node, both bool) {
+	text := fmt.Sprintf("cut %v → %v", from, to)
+	if both {
+		text = fmt.Sprintf("cut %v ↔ %v", from, to)
+	}
+	s := &span{style: spanNetwork, label: text, lane: t.network()}
+	s.from = t.add(row{at: t.now(), kind: kindFault, lane: s.lane, from: -1, text: text})
+	t.newSpan(s)
+}
+
 // Plan adds the faults that are no events of a node: those of the network and of the coordinator, and memory nodes that are down.
 func (t *Trace) Plan(p sim.Plan) {
 	slot := 0

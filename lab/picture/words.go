@@ -287,7 +287,7 @@ const (
 // kinds are the names of the kinds of messages, from the first of each range on: docs/protocol.md has those of DecLock.
 var kinds = map[fabric.MsgKind][]string{
 	fabric.MsgView: {"View"},
-	fabric.MsgCQL:  {"Grant", "GrantRange", "Reset", "ResetAck", "AskReset", "Abort", "Quiesced", "Report", "Members"},
+	fabric.MsgCQL:  {"Grant", "GrantRange", "Reset", "ResetAck", "AskReset", "Abort", "Quiesced", "Report", "Members", "Probe", "Answer"},
 	fabric.MsgHier: {"Wake", "Sync", "Unreachable", "Fence"},
 	fabric.MsgLock: {"Wake"},
 	mcsMessages:    {"Successor", "Handover", "Abandoned"},
@@ -322,17 +322,19 @@ func (w *Words) Message(m *fabric.Message) string {
 	at := w.NameOf(fabric.Addr(b[0]))
 	switch name := w.name(m.Kind); name {
 	case "Grant":
-		text := fmt.Sprintf("Grant{%s index %d%s}", at, b[1], stamp(", waiting behind since t", cql.Stamp(b[2])))
-		if words := b[3] >> 17 & 3; words > 0 {
-			text = fmt.Sprintf("%s, value of %d words: %#x}", text[:len(text)-1], words, b[4:4+words])
-		}
-		return text
+		return grant(at, b)
+	case "Report":
+		return fmt.Sprintf("Report{%s index %d, of place %d}", at, b[1], b[2])
+	case "Members":
+		return fmt.Sprintf("Members{%s index %d: %s}", at, b[1], members(b[2:], 1+inGrant, perWord*len(b[2:])))
+	case "Probe", "Answer":
+		return fmt.Sprintf("%s{%s index %d}", name, at, b[1])
 	case "GrantRange":
 		return fmt.Sprintf("GrantRange{%s readers with index %d to %d}", at, b[1], int64(b[2])-1)
 	case "Reset":
-		return fmt.Sprintf("Reset{%s header %#x, indices below %d}", at, b[1], b[2])
+		return fmt.Sprintf("Reset{%s header %#x, indices below %d%s}", at, b[1], b[2], detour(b[6]))
 	case "ResetAck":
-		return fmt.Sprintf("ResetAck{%s header %#x}", at, b[1])
+		return fmt.Sprintf("ResetAck{%s header %#x%s}", at, b[1], detour(b[6]))
 	case "AskReset":
 		return fmt.Sprintf("AskReset{%s index %d, %v}", at, b[1], cql.Reason(b[2]))
 	case "Abort":
