@@ -16,6 +16,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/mn"
 )
@@ -54,6 +55,8 @@ type Cluster struct {
 	sessions map[*Session]struct{} // open ones
 	closing  bool                  // Close has begun: nothing is opened any more
 	lost     []fabric.MemID        // memory nodes that lost their memory, in the order of the losses
+
+	watches watches // of lost locks, for guards that have asked
 
 	work, guards pool          // sessions of operations on stores and trees, and of locks, for goroutines that have none
 	changes      atomic.Uint64 // losses of memory and drops, so far
@@ -130,6 +133,13 @@ func newCluster(o *options) *Cluster {
 func (c *Cluster) start(f fabric.Node, o *options) (*Cluster, error) {
 	var err error
 	c.report = o.cfg.Report
+	program := o.cfg.OnLoss
+	o.cfg.OnLoss = func(l lock.Loss) {
+		c.watches.report(l)
+		if program != nil {
+			program(l)
+		}
+	}
 	if c.node, err = cn.Start(f, o.cfg); err != nil {
 		return nil, errors.Join(err, f.Close(), c.closePrivate())
 	}
@@ -215,6 +225,10 @@ func (c *Cluster) closePrivate() error {
 
 // Node returns the compute node underneath, for tools.
 func (c *Cluster) Node() *cn.Node { return c.node }
+
+// Done returns a channel that is closed when this process is no member of the cluster any more: after Close, and when the cluster has declared
+// this compute node dead. Its locks are lost then; every later operation is ErrClosed or fabric.ErrFenced. To go on, Open the cluster anew.
+func (c *Cluster) Done() <-chan struct{} { return c.node.Gone() }
 
 // Close gives back memory that this compute node keeps free, and leaves the
 // cluster. No session may be in use: an operation that waits ends with ErrClosed, and the error says so (ErrInUse); others get the locks of

@@ -45,6 +45,7 @@ type Guard struct {
 type hold struct {
 	lock.Hold
 	serial atomic.Uint64
+	watch  atomic.Pointer[watch] // nil: Lost has not been called
 	next   *hold
 }
 
@@ -81,10 +82,11 @@ func (g Guard) unlock() error {
 	if g.w == nil && g.serial != g.h.serial.Load() || !g.h.Held {
 		return errUnlocked
 	}
-	err := g.s.s.Release(&g.h.Hold, nil)
 	if g.w == nil {
 		g.h.serial.Store(g.serial + 1)
 	}
+	g.unwatch()
+	err := g.s.s.Release(&g.h.Hold, nil)
 	g.h.next, g.s.free = g.s.free, g.h
 	return err
 }

@@ -13,6 +13,12 @@ import (
 	"github.com/declock/declock/lock"
 )
 
+// Write returns the Want of a lock exclusively, and Read the one shared, both without a timeout.
+func Write(id LockID) Want { return Want{ID: id, Mode: Exclusive} }
+
+// Read returns the Want of a lock shared: see Write.
+func Read(id LockID) Want { return Want{ID: id, Mode: Shared} }
+
 // A Want is a lock to be acquired, among others.
 type Want struct {
 	ID   LockID

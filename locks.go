@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"sync/atomic"
 
@@ -218,6 +219,20 @@ func (c *Cluster) remakeLocks(s *Session, mn fabric.MemID) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Key returns the lock of a key: the same in all processes and at all times, as long as the locks are as many. Keys that are in no list of anyone's cost nothing. Several keys
+// may have the same lock, the fewer the more locks there are: so take all that is needed at a time with LockAll, which acquires a lock that two keys have in common once. A goroutine that
+// holds the lock of one key and locks another one by itself may wait for itself; in a Session that is lock.ErrDeadlock.
+func (l *Locks) Key(key []byte) LockID {
+	h := uint64(14695981039346656037) // FNV-1a, and then murmur's finalizer, since the number of locks is any
+	for _, b := range key {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	hi, _ := bits.Mul64(h^h>>33, uint64(l.n))
+	return l.At(int(hi))
 }
 
 // Len returns the number of locks.

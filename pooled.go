@@ -2,6 +2,7 @@ package declock
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/declock/declock/lock"
@@ -59,4 +60,32 @@ func (c *Cluster) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 	}
 	g.w, g.unlocked = w, new(atomic.Bool)
 	return g, nil
+}
+
+// Locker returns a lock as a sync.Locker: for what takes one, such as sync.NewCond. It waits for as long as it takes. Lock and Unlock panic with the error of
+// [Cluster.Lock] and [Guard.Unlock] where these fail, as when the lock has been lost: programs that go on then use these.
+func (c *Cluster) Locker(id LockID) sync.Locker { return &locker{c: c, id: id} }
+
+type locker struct {
+	c    *Cluster
+	id   LockID
+	held Guard // guarded by the lock
+}
+
+// Lock implements sync.Locker.
+func (l *locker) Lock() {
+	g, err := l.c.Lock(context.Background(), l.id)
+	if err != nil {
+		panic(err)
+	}
+	l.held = g
+}
+
+// Unlock implements sync.Locker.
+func (l *locker) Unlock() {
+	g := l.held
+	l.held = Guard{}
+	if err := g.Unlock(); err != nil {
+		panic(err)
+	}
 }

@@ -59,6 +59,8 @@ type Node struct {
 	seen    seen
 	running sync.WaitGroup
 	ended   chan struct{} // closed by Close
+	gone    chan struct{} // see Gone
+	going   sync.Once     // closes gone
 	owes    bool          // the agent could not give back all that the node has in queues of locks; valid when running is over
 
 	mu       sync.Mutex
@@ -73,7 +75,7 @@ type Node struct {
 // New makes a compute node of a fabric.Node. All memory nodes must be formatted
 // regions with the same lock layout. p is any Port of the node. The caller runs Agent.
 func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
-	n := &Node{fab: f, cfg: cfg, sessions: make(map[*Session]struct{}), ended: make(chan struct{})}
+	n := &Node{fab: f, cfg: cfg, sessions: make(map[*Session]struct{}), ended: make(chan struct{}), gone: make(chan struct{})}
 	if len(f.Memory()) == 0 {
 		return nil, ErrNoMemory
 	}
@@ -138,6 +140,7 @@ func Start(f fabric.Node, cfg Config) (*Node, error) {
 			select {
 			case <-w.Fenced():
 				n.table.Fenced()
+				n.going.Do(func() { close(n.gone) })
 				if e, ok := f.(interface{ Err() error }); ok && cfg.Report != nil {
 					cfg.Report(e.Err())
 				}
@@ -151,6 +154,9 @@ func Start(f fabric.Node, cfg Config) (*Node, error) {
 // ErrTooManySessions: without hierarchy each session is a participant of lock
 // queues, and these have not room for so many.
 var ErrTooManySessions = errors.New("cn: lock queues have no room for another session")
+
+// Gone returns a channel that is closed when the node is no member of the cluster any more: it has been closed, or fenced.
+func (n *Node) Gone() <-chan struct{} { return n.gone }
 
 // Fabric returns the node's membership of the fabric.
 func (n *Node) Fabric() fabric.Node { return n.fab }
@@ -212,6 +218,7 @@ func (n *Node) Close() error {
 		return nil
 	}
 	n.closed = true
+	n.going.Do(func() { close(n.gone) })
 	open := make([]*Session, 0, len(n.sessions))
 	for s := range n.sessions {
 		open = append(open, s)

@@ -105,6 +105,9 @@ func (s *Session) Locker() lock.Locker { return s.locker }
 // Holding returns the locks that are held through the session's Locker.
 func (s *Session) Holding() []fabric.Addr { return s.locker.Holding() }
 
+// Lost reports whether what a Hold of the session holds has been lost: see hier.Locker.
+func (s *Session) Lost(h *lock.Hold) bool { return s.locker.Lost(h) }
+
 // Node returns the session's compute node.
 func (s *Session) Node() *Node { return s.node }
 

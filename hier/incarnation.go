@@ -158,6 +158,12 @@ func (x *local) loss(why error) lock.Loss {
 // over reports whether the memory node has restarted since the local lock's owner began.
 func (x *local) over() bool { return x.incarnation.over.Load() }
 
+// Lost reports whether what a Hold holds has been lost: Table.OnLoss has been called, or is going to be. Any goroutine may ask while the Hold is held.
+func (k *Locker) Lost(h *lock.Hold) bool {
+	x, ok := h.Aux.(*local)
+	return ok && x.over()
+}
+
 // attached returns the client's attachment to a memory node.
 func (k *Locker) attached(mn fabric.MemID) *attachment {
 	if int(mn) < len(k.mems) {

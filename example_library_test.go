@@ -1,0 +1,149 @@
+package declock_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+)
+
+// opening opens a cluster of this process alone.
+func opening() *declock.Cluster {
+	c, err := declock.Open(context.Background(), "shm:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return c
+}
+
+// Locks by key, several at a time: in one order for all programs, so that they never wait for each other in a circle. A lock that two keys have in common is
+// acquired once.
+func ExampleCluster_LockAll() {
+	ctx := context.Background()
+	c := opening()
+	defer c.Close()
+	accounts, err := c.Locks(ctx, "accounts", 10_000)
+	if err != nil {
+		log.Fatal(err)
+	}
+	from, to, rates := accounts.Key([]byte("alice")), accounts.Key([]byte("bob")), accounts.Key([]byte("rates"))
+	g, err := c.LockAll(ctx, declock.Write(from), declock.Write(to), declock.Read(rates))
+	if err != nil {
+		log.Fatal(err) // none of them is held
+	}
+	fmt.Println("move the money")
+	if err := g.Unlock(); err != nil {
+		log.Fatal(err)
+	}
+	// Output: move the money
+}
+
+// A resource that refuses older fencing tokens keeps out a holder that has lost the lock without knowing.
+func ExampleGuard_Token() {
+	ctx := context.Background()
+	c := opening()
+	defer c.Close()
+	locks, err := c.Locks(ctx, "printer", 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var newest lock.Token // of the resource
+	write := func(token lock.Token) {
+		if token < newest {
+			fmt.Println("refused")
+			return
+		}
+		newest = token
+		fmt.Println("written")
+	}
+	var tokens []lock.Token
+	for range 2 {
+		g, err := c.Lock(ctx, locks.At(0))
+		if err != nil {
+			log.Fatal(err)
+		}
+		tokens = append(tokens, g.Token())
+		if err := g.Unlock(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	write(tokens[1])
+	write(tokens[0]) // late
+	// Output:
+	// written
+	// refused
+}
+
+// The leader among several programs is the one that holds a lock. It leads until it has lost the lock, or is asked to stop.
+func ExampleGuard_Lost() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	c := opening()
+	defer c.Close()
+	locks, err := c.Locks(ctx, "leader", 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	g, err := c.Lock(ctx, locks.At(0)) // waits until the leader of before is gone
+	if err != nil {
+		log.Fatal(err)
+	}
+	work := time.NewTicker(time.Millisecond)
+	defer work.Stop()
+	for leading, done := true, 0; leading; {
+		select {
+		case <-work.C: // with g.Token(), for resources that compare it
+			if done++; done == 3 {
+				stop()
+			}
+		case <-g.Lost():
+			leading = false // another program may lead by now: stop at once
+		case <-ctx.Done():
+			leading = false
+			fmt.Println("resigns:", g.Unlock())
+		}
+	}
+	// Output: resigns: <nil>
+}
+
+// A web server: each request has a goroutine, and all share the handles. A request that its client gives up ends what it waits for.
+func ExampleStore() {
+	c := opening()
+	defer c.Close()
+	st, err := c.Store(context.Background(), "pages", objstore.Config{Objects: 10_000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page, err := st.Get(r.Context(), []byte(r.URL.Path), nil)
+		if err != nil {
+			page = []byte("page of " + r.URL.Path) // made with much effort
+			err = st.Set(r.Context(), []byte(r.URL.Path), page, declock.SetOptions{TTL: time.Minute})
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write(page)
+	}))
+	defer srv.Close()
+	for range 2 {
+		resp, err := http.Get(srv.URL + "/index")
+		if err != nil {
+			log.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		fmt.Printf("%s %v\n", body, err)
+	}
+	// Output:
+	// page of /index <nil>
+	// page of /index <nil>
+}
