@@ -69,16 +69,29 @@ func openCollection[T collection](ctx context.Context, c *Cluster, key collectio
 	return x, nil
 }
 
+// ErrReplicated: memory nodes with replicas have copies of their locks only, so a store or tree cannot be on them yet.
+var ErrReplicated = errors.New("declock: only locks can be on memory nodes with replicas yet")
+
 // nodesOf returns the memory nodes of a collection: those that are given, or those that it was made with, or, if it is not there, all.
-func nodesOf(given, all []fabric.MemID, port fabric.Port, name string, find func(fabric.Port, string, []fabric.MemID) ([]fabric.MemID, error)) ([]fabric.MemID, error) {
+func nodesOf(c *Cluster, given, all []fabric.MemID, port fabric.Port, name string, find func(fabric.Port, string, []fabric.MemID) ([]fabric.MemID, error)) ([]fabric.MemID, error) {
 	if len(given) > 0 {
-		return given, nil
+		return given, c.unreplicated(name, given)
 	}
 	found, err := find(port, name, all)
 	if err != nil || len(found) > 0 {
 		return found, err
 	}
-	return all, nil
+	return all, c.unreplicated(name, all)
+}
+
+// unreplicated refuses memory nodes with replicas: what is put there would come back empty when another takes the place of one.
+func (c *Cluster) unreplicated(name string, nodes []fabric.MemID) error {
+	for _, m := range c.node.Memory() {
+		if m.Term != 0 && slices.Contains(nodes, m.ID) {
+			return fmt.Errorf("%w: %q cannot be made on %v: put it on memory nodes without replicas (Config.Nodes), or start these without --replicas", ErrReplicated, name, m.ID)
+		}
+	}
+	return nil
 }
 
 // collection returns what is open under a key, or nil.

@@ -193,6 +193,9 @@ func (l *Locks) make(p fabric.Port, r *memory.Region, i int) error {
 	if e.Info != want || e.Length != each*l.stride {
 		return fmt.Errorf("%w: %q is %d locks on %d memory nodes, wanted %d on %d", ErrLocks, l.name, e.Info[0], e.Info[1], l.n, of)
 	}
+	if err := r.Settle(p, &e); err != nil {
+		return err
+	}
 	l.base[i].Store(uint64(e.Addr))
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/tcp"
+	"github.com/declock/declock/memory"
 )
 
 func init() {
@@ -64,7 +65,7 @@ func (o *Options) open(ctx context.Context) (tcp.Options, *etcd.Coordinator, err
 	}
 	c, err := o.Membership().Coordinator(ctx)
 	if err == nil {
-		to.Members, to.Left = c, c.Close
+		to.Members, to.Left, to.Copy = c, c.Close, copyLocks
 	}
 	return to, c, err
 }
@@ -91,6 +92,18 @@ func (o *Options) Join(ctx context.Context) (fabric.Node, error) {
 	return n, nil
 }
 
+// copyLocks makes the backups of a number have what is at the primary, if there are only locks.
+func copyLocks(p fabric.Port, mem fabric.MemID) error {
+	r, err := memory.Open(p, mem)
+	if errors.Is(err, memory.ErrNotFormatted) || errors.Is(err, memory.ErrHalfFormatted) {
+		return fmt.Errorf("%w: %w", fabric.ErrNodeDown, err) // it will be
+	}
+	if err != nil {
+		return err
+	}
+	return r.CopyLocks(p)
+}
+
 // A Memory says what memory a memory node lends.
 type Memory struct {
 	ID      fabric.MemID
@@ -98,6 +111,10 @@ type Memory struct {
 	File    string // that keeps it; see tcp.Options
 	Huge    bool
 	Workers int // goroutines that execute operations; 0: see tcp.Options
+
+	Replicas int    // copies of its number; see tcp.Options
+	Label    string // what fails with it
+	Room     uint64 // bytes for copies of others
 }
 
 // Serve starts a memory node.
@@ -107,6 +124,7 @@ func (o *Options) Serve(ctx context.Context, m Memory) (*tcp.MemoryServer, error
 		return nil, err
 	}
 	to.Mem, to.Size, to.File, to.Huge, to.Workers = m.ID, m.Size, m.File, m.Huge, m.Workers
+	to.Replicas, to.Label, to.Room = m.Replicas, m.Label, m.Room
 	s, err := tcp.Serve(ctx, to)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/internal/boottime"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -28,8 +29,9 @@ type lease struct {
 	acked  atomic.Int64 // revision of its latest acknowledgement
 
 	reach   sync.Mutex
-	reached time.Time // when etcd last renewed it
-	silence error     // why it has not since
+	reached time.Time     // when etcd last renewed it
+	silence error         // why it has not since
+	until   time.Duration // on the clock of package boottime: it lasts as long, at least
 
 	once sync.Once
 	done chan struct{}
@@ -40,6 +42,7 @@ type lease struct {
 func (c *Coordinator) grant(ctx context.Context) (*lease, error) {
 	r, cancel := c.request(ctx)
 	defer cancel()
+	sent := boottime.Now()
 	got, err := c.client.Grant(r, int64(c.opt.TTL/time.Second))
 	if err != nil {
 		return nil, c.explain(ctx, err)
@@ -47,6 +50,7 @@ func (c *Coordinator) grant(ctx context.Context) (*lease, error) {
 	l := &lease{c: c, incarnation: member.Incarnation(got.ID), done: make(chan struct{}), reached: time.Now()}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.keeping, l.stop = context.WithCancel(l.ctx)
+	l.lasts(sent, got.TTL)
 	go l.keep()
 	return l, nil
 }
@@ -111,8 +115,30 @@ func (l *lease) Contact() (silent time.Duration, why error) {
 func (l *lease) renew() error {
 	ctx, cancel := context.WithTimeout(l.keeping, l.c.opt.TTL/patience)
 	defer cancel()
-	_, err := l.c.client.KeepAliveOnce(ctx, l.id())
+	sent := boottime.Now()
+	got, err := l.c.client.KeepAliveOnce(ctx, l.id())
+	if err == nil {
+		l.lasts(sent, got.TTL)
+	}
 	return err
+}
+
+// drift is which part of a lease is taken off: etcd's clock may go faster than ours by as much.
+const drift = 10
+
+// lasts notes that etcd has given the lease some seconds, in answer to a request that was sent at a time: it has not begun to count before that.
+func (l *lease) lasts(sent time.Duration, seconds int64) {
+	l.reach.Lock()
+	defer l.reach.Unlock()
+	ttl := min(time.Duration(seconds)*time.Second, l.c.opt.TTL)
+	l.until = max(l.until, sent+ttl-ttl/drift)
+}
+
+// LeasedUntil is member.Leased.
+func (l *lease) LeasedUntil() time.Duration {
+	l.reach.Lock()
+	defer l.reach.Unlock()
+	return l.until
 }
 
 // guard looks whether etcd still knows the node's past. If the member of etcd that is asked hangs it asks another one, once: the next renewal must not

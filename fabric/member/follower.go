@@ -14,6 +14,13 @@ type Contact interface {
 	Contact() (silent time.Duration, why error)
 }
 
+// A Leased is a [Member] that the coordinator gives up when no renewal of its lease reaches it, and that knows when that is.
+type Leased interface {
+	// LeasedUntil returns when, on the clock of package internal/boottime, the lease may end: in any case before the coordinator gives the node up for
+	// want of renewals.
+	LeasedUntil() time.Duration
+}
+
 // A Follower is a fabric.Node that follows the states of a coordinator, with what metrics and tools want to know of it.
 type Follower interface {
 	// Fenced is closed when the cluster has given this node up: all its operations are fabric.ErrFenced from then on.

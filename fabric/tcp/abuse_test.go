@@ -139,7 +139,7 @@ func TestReceivedFramesOfTheFencedDoNotExecute(t *testing.T) {
 	s := c.Serve(0, 1<<20)
 	victim, other := c.Join(), c.Join()
 	p := call(t, s, victim, 0)
-	conn := s.connOf(t, laneKey{victim.Own.Incarnation, 7})
+	conn := s.connOf(t, laneKey{victim.Own.Incarnation, 7, target{}})
 	conn.exec.Lock() // as if a frame was being executed
 	const frames = 5000
 	var all []byte
@@ -291,7 +291,7 @@ func TestIdleConnectionsKeepNoNodeOut(t *testing.T) {
 	peertest.Do(t, peertest.Open(t, m), fabric.FAA(fabric.At(0, 64), 1))
 	peertest.Do(t, peertest.Open(t, n), fabric.FAA(fabric.At(0, 64), 1))
 	// And a node that is cut off comes back.
-	s.connOf(t, laneKey{n.Own.Incarnation, 0}).cut()
+	s.connOf(t, laneKey{n.Own.Incarnation, 0, target{}}).cut()
 	p := peertest.Open(t, n)
 	peertest.Await(t, "it is connected again", func() bool { return p.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}) == nil })
 }
@@ -406,7 +406,7 @@ func TestStalledAnswersCutTheConnection(t *testing.T) {
 	s := c.Serve(0, 1<<20)
 	n := c.Join()
 	call(t, s, n, 0)
-	conn := s.connOf(t, laneKey{n.Own.Incarnation, 7})
+	conn := s.connOf(t, laneKey{n.Own.Incarnation, 7, target{}})
 	stalls := func() {
 		s.peer.Mu.Lock()
 		defer s.peer.Mu.Unlock()

@@ -93,7 +93,7 @@ func (c *testCluster) Stall(id fabric.MemID) {
 
 func (c *testCluster) Continue(fabric.MemID) { c.goOn() }
 
-func (c *testCluster) RevokeMN(id fabric.MemID) { c.Servers[id].nic.key.Add(1) }
+func (c *testCluster) RevokeMN(id fabric.MemID) { c.Servers[id].home.nic.key.Add(1) }
 
 func (c *testCluster) Close() {
 	if c.late != nil {

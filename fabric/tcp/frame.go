@@ -3,6 +3,8 @@ package tcp
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/declock/declock/fabric"
 )
 
 // The wire format: do not change it without a new version. Everything is little-endian. doc.go has
@@ -19,10 +21,13 @@ import (
 //	32     |                        incarnation of the called                       |
 //	40     |             revision of the state that the connecting acts on          |
 //	48     |                      number of the next frame (lanes)                  |
-//	56     |                                   0                                    |
+//	56     |               epoch                |      replica       |    memory    |
 //	       +------------------------------------------------------------------------+
 //
-// and is answered:
+// The last word is 0, unless a lane is to memory whose number is replicated (docs/replication.md): it says which number (8 bits), in which epoch, and
+// of which replica (24 bits): 0 is the primary.
+//
+// It is answered:
 //
 //	         63             48 47             32 31             16 15              0
 //	       +------------------+-----------------+-----------------+-----------------+
@@ -73,6 +78,27 @@ type hello struct {
 	from, to uint64 // incarnations
 	revision uint64
 	number   uint64
+	target   target
+}
+
+// A target is the memory that a lane is to. The zero value is that of the memory node's own number, which is not replicated.
+type target struct {
+	id      fabric.MemID
+	replica uint32 // member.Replica.Number of a backup; 0: the primary
+	epoch   uint32 // of the number
+}
+
+const (
+	targetReplica = 8
+	targetEpoch   = 32
+)
+
+func (t target) encode() uint64 {
+	return uint64(uint8(t.id)) | uint64(t.replica)<<targetReplica | uint64(t.epoch)<<targetEpoch
+}
+
+func decodeTarget(w uint64) target {
+	return target{fabric.MemID(uint8(w)), uint32(w) >> targetReplica, uint32(w >> targetEpoch)}
 }
 
 func (h *hello) encode() (b [helloSize]byte) {
@@ -82,7 +108,7 @@ func (h *hello) encode() (b [helloSize]byte) {
 	b[12] = byte(h.role)
 	b[13] = h.cn
 	binary.LittleEndian.PutUint16(b[14:], h.index)
-	for i, v := range []uint64{h.caps, h.from, h.to, h.revision, h.number} {
+	for i, v := range []uint64{h.caps, h.from, h.to, h.revision, h.number, h.target.encode()} {
 		binary.LittleEndian.PutUint64(b[16+8*i:], v)
 	}
 	return b
@@ -95,9 +121,11 @@ func (h *hello) decode(b *[helloSize]byte) error {
 	h.min, h.max = binary.LittleEndian.Uint16(b[8:]), binary.LittleEndian.Uint16(b[10:])
 	h.role, h.cn = role(b[12]), b[13]
 	h.index = binary.LittleEndian.Uint16(b[14:])
-	for i, v := range []*uint64{&h.caps, &h.from, &h.to, &h.revision, &h.number} {
+	var target uint64
+	for i, v := range []*uint64{&h.caps, &h.from, &h.to, &h.revision, &h.number, &target} {
 		*v = binary.LittleEndian.Uint64(b[16+8*i:])
 	}
+	h.target = decodeTarget(target)
 	switch {
 	case h.role != roleLane && h.role != roleLink:
 		return fmt.Errorf("%w: a connection with role %d", ErrProtocol, h.role)

@@ -65,6 +65,7 @@ type lane struct {
 	state   laneState
 	cause   error      // why it is not up, for clients
 	why     error      // why it could not be connected
+	refused int        // how often the memory node has refused it since it was up; changed by the pump
 	room    *sync.Cond // when there may be room, or nothing is being written
 	roomers int        // that wait for room
 	split   int        // chains that are queued in part
@@ -548,7 +549,8 @@ func (l *lane) recover(within time.Duration) {
 			l.fall(l.r.Refusal(), no, laneEnded)
 			return
 		}
-		if final(err) || errors.Is(err, syscall.ECONNREFUSED) || time.Since(begun) >= within {
+		refused := errors.Is(err, syscall.ECONNREFUSED)
+		if refused = refused && !l.refusedOnce(); final(err) || refused || time.Since(begun) >= within {
 			if l.why == nil || l.why.Error() != err.Error() {
 				l.r.failed(err) // reported once
 			}
@@ -557,9 +559,29 @@ func (l *lane) recover(within time.Duration) {
 			return
 		}
 		l.mu.Unlock()
-		peer.Pause(l.ctx, peer.RedialEvery)
+		if l.refused > 0 {
+			peer.Pause(l.ctx, suspectAfter)
+		} else {
+			peer.Pause(l.ctx, peer.RedialEvery)
+		}
 		l.mu.Lock()
 	}
+}
+
+// suspectAfter is how long a lane waits, after a memory node has refused it, before it tries again and then takes the memory node for one that has ended.
+const suspectAfter = 5 * time.Millisecond
+
+// refusedOnce notes that the memory node has refused a connection: no process listens there. It reports whether to try again soon: one that has a copy of what it serves is
+// not waited for any longer than that. mu is held.
+func (l *lane) refusedOnce() bool {
+	if l.r.Term == 0 {
+		return false
+	}
+	if l.refused++; l.refused == 1 {
+		return true
+	}
+	l.r.Suspect()
+	return false
 }
 
 // executed reports whether a frame may have been executed: it was given to a connection, and the memory node says so,
@@ -628,7 +650,7 @@ func (l *lane) resume(conn *stream, r *reply, first uint32) {
 	}
 	l.posted.Store(first + uint32(len(keep)))
 	l.written = first
-	l.state, l.cause, l.why, l.stalled = laneUp, nil, nil, 0
+	l.state, l.cause, l.why, l.stalled, l.refused = laneUp, nil, nil, 0, 0
 	l.conn.Store(conn)
 	l.room.Broadcast()
 	l.flush()

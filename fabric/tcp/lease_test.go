@@ -3,10 +3,13 @@ package tcp
 import (
 	"context"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peertest"
 	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/internal/boottime"
 )
 
 // A detachable coordinator is one from which members can be cut off.
@@ -59,6 +62,15 @@ type detachableMember struct {
 	acked  uint64
 	attach *sync.Cond
 	done   chan struct{}
+	lapsed atomic.Bool // its lease has run out, as it sees it
+}
+
+// LeasedUntil is member.Leased.
+func (d *detachableMember) LeasedUntil() time.Duration {
+	if d.lapsed.Load() {
+		return 0
+	}
+	return boottime.Now() + time.Hour
 }
 
 func newDetachableMember(m member.Member) *detachableMember {

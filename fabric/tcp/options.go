@@ -20,6 +20,9 @@ const (
 	// MaxMN is how many memory nodes a cluster may have.
 	MaxMN = peer.MaxMN
 
+	// MaxReplicas is how many copies a number may have.
+	MaxReplicas = 3
+
 	maxNote      = 128
 	maxLanes     = 16
 	maxWorkers   = 64
@@ -32,6 +35,10 @@ type Options struct {
 	Members member.Service
 	// Left, if it is not nil, is called when the node is closed and has left the cluster, to close Members, say: its error is Close's.
 	Left func() error
+
+	// Copy, if it is not nil, makes the backups of a replicated number have what is at the primary, over a Port: a compute node of Join calls it when there is a new one. Without it the node
+	// copies nothing.
+	Copy func(p fabric.Port, mem fabric.MemID) error
 
 	// Listen is the address on which others are let in: Serve's default is port DefaultPort
 	// of all addresses, Join's is any port of all addresses. Without TLS, unless Advertise is given, it is those ports of the
@@ -72,6 +79,12 @@ type Options struct {
 	// The file takes its size at once. Empty: memory starts zeroed, ends with the server, and takes room only where
 	// it has been touched.
 	File string
+	// Replicas is how many copies the number is to have (docs/replication.md): 0 or 1 is none besides its own; 2 or 3 without a File.
+	Replicas int
+	// Label names what fails with this memory node, such as its rack: copies are put on memory nodes with different ones, if there are any.
+	Label string
+	// Room is how many bytes are lent to copies of other numbers. They take room only where they are touched.
+	Room uint64
 	// Huge asks the kernel for huge pages, where it has them to give.
 	Huge bool
 	// Workers is how many goroutines execute operations. 0: one for every two processors, at most eight.
@@ -107,7 +120,7 @@ func (o *Options) check() error {
 
 // config returns what tcp has in common with other networks.
 func (o *Options) config() peer.Config {
-	return peer.Config{Members: o.Members, Left: o.Left, Listen: o.Listen, Advertise: o.Advertise, Note: o.Note, TLS: o.TLS, Heartbeat: o.Heartbeat, DeadAfter: o.DeadAfter, Report: o.Report}
+	return peer.Config{Members: o.Members, Left: o.Left, Copy: o.Copy, Listen: o.Listen, Advertise: o.Advertise, Note: o.Note, TLS: o.TLS, Heartbeat: o.Heartbeat, DeadAfter: o.DeadAfter, Report: o.Report}
 }
 
 // ParseAddress returns what a member's address says to tools: where other nodes reach it, and its Options.Note.
@@ -183,6 +196,12 @@ func (o *Options) checkServe() error {
 		return fmt.Errorf("%w: Size is 0", ErrOptions)
 	case o.Size > fabric.MaxOffset:
 		return fmt.Errorf("%w: %d bytes of memory, at most %d have addresses", ErrOptions, o.Size, uint64(fabric.MaxOffset))
+	case o.Replicas < 0 || o.Replicas > MaxReplicas:
+		return fmt.Errorf("%w: Replicas is %d, must be at most %d", ErrOptions, o.Replicas, MaxReplicas)
+	case o.Replicas > 1 && o.File != "":
+		return fmt.Errorf("%w: memory in a file (%s) cannot be replicated yet: leave File out, or Replicas", ErrOptions, o.File)
+	case len(o.Label) > maxNote:
+		return fmt.Errorf("%w: a label of %d bytes, at most %d", ErrOptions, len(o.Label), maxNote)
 	case o.Workers < 0 || o.Workers > maxWorkers:
 		return fmt.Errorf("%w: Workers is %d, must be at most %d", ErrOptions, o.Workers, maxWorkers)
 	}

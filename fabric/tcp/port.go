@@ -180,6 +180,9 @@ func (p *port) End(i uint32) error {
 	} else if c.refusal != nil {
 		err = &fabric.ChainError{Index: c.refused, Op: c.all[c.refused], Err: c.refusal}
 	}
+	if err == nil && c.lane != nil {
+		err = c.lane.r.Counts(&c.all[0])
+	}
 	c.ops, c.all, c.lane = nil, nil, nil
 	return err
 }

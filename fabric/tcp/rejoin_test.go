@@ -23,7 +23,7 @@ func oneEach(t *testing.T) *testCluster {
 
 func TestMemoryNodeJoinsAgainWithItsMemory(t *testing.T) {
 	peertest.JoinsAgain(t, &oneEach(t).Cluster, func(n *node, s *MemoryServer) (func(), func(fabric.Port)) {
-		conn := s.connOf(t, laneKey{n.Own.Incarnation, 0})
+		conn := s.connOf(t, laneKey{n.Own.Incarnation, 0, target{}})
 		return func() {
 			if !conn.isCut.Load() {
 				t.Error("a connection of before is still served")

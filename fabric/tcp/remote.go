@@ -9,7 +9,6 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peer"
-	"github.com/declock/declock/fabric/member"
 )
 
 // A remote is a memory node in one of its epochs, as a compute node uses it.
@@ -27,28 +26,36 @@ type remote struct {
 func lanesOf(r *peer.Remote) *remote { return r.Lanes.(*remote) }
 
 // Attach begins to connect a memory node; Mu of the node is held.
-func (n *node) Attach(m member.MN) {
-	if now := n.Remote(m.ID); now != nil && now.MN.Incarnation == m.Incarnation {
+func (n *node) Attach(m peer.Served) {
+	if now := n.Remote(m.MN.ID); now != nil && now.Same(&m) {
 		return
 	}
-	r := &remote{n: n, Remote: peer.Remote{Node: &n.Node, MN: m, Verdict: make(chan struct{})}}
+	n.Place(n.Reach(m))
+}
+
+// Reach is peer.Network.Reach.
+func (n *node) Reach(m peer.Served) *peer.Remote {
+	r := &remote{n: n, Remote: peer.Remote{Node: &n.Node, Served: m, Verdict: make(chan struct{})}}
 	r.Lanes = r
 	r.Up.Store(true)
 	r.settled = sync.NewCond(&r.limboMu)
 	for i := range n.o.Lanes {
 		r.lanes = append(r.lanes, newLane(r, uint16(i)))
 	}
-	n.Place(&r.Remote)
 	for _, l := range r.lanes {
 		n.Go(l.run)
 	}
+	return &r.Remote
 }
 
 // dial connects a lane.
 func (r *remote) dial(ctx context.Context, index uint16, first uint32) (*stream, reply, error) {
 	h := hello{role: roleLane, cn: uint8(r.n.Own.ID), index: index, caps: capMasked | capAtomic16, from: uint64(r.n.Own.Incarnation),
 		to: uint64(r.MN.Incarnation), revision: r.n.Revision(), number: uint64(first)}
-	s, a, err := dial(ctx, &r.n.Config, peer.MemoryNode(r.MN), h, true)
+	if r.Term != 0 {
+		h.target = target{id: r.MN.ID, replica: r.Backup, epoch: r.MN.Epoch}
+	}
+	s, a, err := dial(ctx, &r.n.Config, peer.MemoryNode(r.Host, r.MN.Addr), h, true)
 	if err != nil {
 		return nil, a, err
 	}

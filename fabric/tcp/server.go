@@ -18,8 +18,7 @@ type MemoryServer struct {
 	member.MemoryServer // peer
 	peer                *peer.Server
 	o                   Options
-	mem                 *memory
-	nic                 *nic
+	home                *region // of its own number
 	acceptor            *acceptor
 	workers             []*worker
 	next                atomic.Uint32 // worker of the next connection
@@ -27,14 +26,17 @@ type MemoryServer struct {
 
 	// Under Mu of peer.
 
-	lanes map[laneKey]*served
-	gone  []laneKey // of those in lanes whose node has gone, the oldest first
+	copies []*region // of replicated numbers, its own among them
+	format func(fabric.Copy) error
+	lanes  map[laneKey]*served
+	gone   []laneKey // of those in lanes whose node has gone, the oldest first
 }
 
-// A laneKey names a lane: of a compute node in one of its incarnations.
+// A laneKey names a lane: of a compute node in one of its incarnations, to some memory in one epoch.
 type laneKey struct {
 	incarnation member.Incarnation
 	index       uint16
+	target      target
 }
 
 // A served is a lane as the memory node knows it: it outlives its connections.
@@ -65,11 +67,12 @@ func Serve(ctx context.Context, o Options) (*MemoryServer, error) {
 }
 
 func (s *MemoryServer) open(ctx context.Context) (err error) {
-	if s.mem, err = openMemory(&s.o); err != nil {
+	mem, err := openMemory(&s.o)
+	if err != nil {
 		return err
 	}
-	s.peer.Base = s.mem.base
-	s.nic = newNIC(s.mem)
+	s.home = newRegion(s.o.Mem, mem)
+	s.peer.Base = mem.base
 	if s.acceptor, err = newAcceptor(&s.peer.Config, s.admit); err != nil {
 		return err
 	}
@@ -85,7 +88,8 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 		}
 		s.workers = append(s.workers, w)
 	}
-	return s.peer.Join(ctx, member.MN{ID: s.o.Mem, Size: s.mem.size, Addr: addr, Epoch: s.mem.epoch}, func() {
+	own := member.MN{ID: s.o.Mem, Size: mem.size, Addr: addr, Epoch: mem.epoch, Replicas: s.o.Replicas, Label: s.o.Label, Room: s.o.Room}
+	return s.peer.Join(ctx, own, func() {
 		for _, w := range s.workers {
 			s.peer.Go(w.run)
 		}
@@ -96,13 +100,16 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 
 // renew begins an epoch: neither what lanes have executed is valid any more, nor the key.
 func (s *MemoryServer) renew() {
-	s.mem.keepEpoch(s.peer.Own.Epoch)
+	s.home.mem.keepEpoch(s.peer.Own.Epoch)
 	clear(s.lanes)
 	s.gone = nil
-	s.nic.key.Store(rand.Uint32())
+	s.home.nic.key.Store(rand.Uint32())
+	for _, r := range s.copies {
+		r.nic.key.Store(rand.Uint32())
+	}
 }
 
-// evict cuts the lanes of compute nodes that are not in a state; nil: all lanes.
+// evict cuts the lanes of compute nodes that are not in a state, and those to memory that is not served so any more; nil: all lanes.
 func (s *MemoryServer) evict(st *member.State) {
 	for k, l := range s.lanes {
 		if st != nil && (l.gone || st.Has(k.incarnation)) {
@@ -118,6 +125,9 @@ func (s *MemoryServer) evict(st *member.State) {
 	}
 	for ; len(s.gone) > maxGone; s.gone = s.gone[1:] {
 		delete(s.lanes, s.gone[0])
+	}
+	if st != nil {
+		s.regroup(st)
 	}
 }
 
@@ -139,8 +149,16 @@ func (s *MemoryServer) admit(g guest) (reply, func(*stream), error) {
 
 // enter lets a member in, or says why not; Mu is held.
 func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) {
-	key := laneKey{member.Incarnation(g.from), g.index}
-	r = reply{caps: capMasked | capAtomic16, size: s.mem.size, epoch: s.peer.Own.Epoch, key: s.nic.key.Load()}
+	key := laneKey{member.Incarnation(g.from), g.index, g.target}
+	x := s.home
+	r = reply{caps: capMasked | capAtomic16, epoch: s.peer.Own.Epoch}
+	if g.target != (target{}) {
+		if x = s.copyOf(g.target.id); x == nil {
+			x = s.home // it refuses
+		}
+		r.epoch = x.epoch
+	}
+	r.size, r.key = x.mem.size, x.nic.key.Load()
 	l := s.lanes[key]
 	if l != nil && (l.gone || s.peer.Closed() != nil) {
 		r.known, r.number = true, uint64(l.executed) // it has been cut
@@ -153,6 +171,9 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 	}
 	st, _ := s.peer.State()
 	r.revision = st.Revision
+	if err := s.lends(x, g); err != nil {
+		return r, nil, err
+	}
 	if l == nil {
 		l = &served{laneKey: key, executed: uint32(g.number)} // nothing was
 		s.lanes[key] = l
@@ -162,7 +183,7 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 		l.conn.cut()
 	}
 	r.known, r.number = true, uint64(l.executed)
-	conn := newLaneConn(s, l, uint32(g.number))
+	conn := newLaneConn(s, x, l, uint32(g.number))
 	l.conn = conn
 	return r, func(st *stream) { s.begin(conn, st) }, nil
 }
@@ -196,7 +217,7 @@ func (s *MemoryServer) watch() {
 		case <-s.peer.Ctx.Done():
 			return
 		}
-		if err := s.mem.damage(); err != nil {
+		if err := s.home.mem.damage(); err != nil {
 			s.peer.Quit(err)
 		}
 		s.peer.Mu.Lock()
@@ -224,7 +245,12 @@ func (s *MemoryServer) release() {
 	for _, w := range s.workers {
 		w.poller.close()
 	}
-	if s.mem != nil {
-		s.mem.close()
+	if s.home != nil {
+		s.home.mem.close()
+	}
+	for _, r := range s.copies {
+		if r != s.home {
+			r.mem.close()
+		}
 	}
 }

@@ -90,7 +90,7 @@ func TestCertificates(t *testing.T) {
 	if err := raw(a.Config("compute-1", peer.NameCN), 7); err != nil {
 		t.Errorf("a member with its own certificate: %v", err)
 	}
-	own := s.connOf(t, laneKey{n.Own.Incarnation, 0})
+	own := s.connOf(t, laneKey{n.Own.Incarnation, 0, target{}})
 	for index := range uint16(2) {
 		if err := raw(a.Config("compute-2", peer.NameCN), index); !errors.Is(err, ErrAuth) {
 			t.Errorf("a member's incarnation with another's certificate: %v", err)

@@ -22,8 +22,9 @@ const (
 // marks it and takes exec: then no frame of it executes any more.
 type laneConn struct {
 	watched
-	s    *MemoryServer
-	lane *served
+	s      *MemoryServer
+	lane   *served
+	region *region
 
 	exec   sync.Mutex // held while frames are executed
 	isCut  atomic.Bool
@@ -47,8 +48,8 @@ type laneConn struct {
 	stalled  int    // how often nothing had moved
 }
 
-func newLaneConn(s *MemoryServer, l *served, expect uint32) *laneConn {
-	c := &laneConn{s: s, lane: l, expect: expect}
+func newLaneConn(s *MemoryServer, r *region, l *served, expect uint32) *laneConn {
+	c := &laneConn{s: s, region: r, lane: l, expect: expect}
 	c.pollable = c
 	return c
 }
@@ -206,6 +207,11 @@ func (c *laneConn) execute(n *workerStats) (full bool, err error) {
 	}
 	c.exec.Lock()
 	defer c.exec.Unlock()
+	if c.lane.target.epoch != 0 {
+		if err := c.s.peer.Lapsed(); err != nil {
+			return false, err
+		}
+	}
 	at := 0
 	var h header
 	frames := uint64(0)
@@ -223,7 +229,7 @@ func (c *laneConn) execute(n *workerStats) (full bool, err error) {
 		if h.kind != frameChain || h.count > fabric.MaxChain || uint32(h.number) != c.expect {
 			return false, fmt.Errorf("%w: frame %d, of kind %d, with %d operations, where %d is due", ErrProtocol, uint32(h.number), h.kind, h.count, c.expect)
 		}
-		if c.out, err = c.s.nic.execute(&h, c.in[at+headerSize:at+h.length], c.out, &n.pending); err != nil {
+		if c.out, err = c.region.nic.execute(&h, c.in[at+headerSize:at+h.length], c.out, &n.pending); err != nil {
 			return false, err
 		}
 		c.expect++
@@ -234,8 +240,8 @@ func (c *laneConn) execute(n *workerStats) (full bool, err error) {
 	if c.isCut.Load() {
 		return false, fmt.Errorf("%w: cut", fabric.ErrFenced)
 	}
-	if c.s.mem.isLost() { // none of these answers is sent: clients hear that the outcome is unknown
-		return false, c.s.mem.damage()
+	if c.region.mem.isLost() { // none of these answers is sent: clients hear that the outcome is unknown
+		return false, c.region.mem.damage()
 	}
 	c.have = copy(c.in[:], c.in[at:c.have])
 	n.publish(frames)

@@ -32,7 +32,7 @@ type remote struct {
 }
 
 func newRemote(n *node, m member.MN) *remote {
-	r := &remote{n: n, Remote: peer.Remote{Node: &n.Node, MN: m, Verdict: make(chan struct{})}, inline: maxInline, rdAtomic: int(n.dev.initRDAtomic())}
+	r := &remote{n: n, Remote: peer.Remote{Node: &n.Node, Served: peer.Served{MN: m, Host: m.ID}, Verdict: make(chan struct{})}, inline: maxInline, rdAtomic: int(n.dev.initRDAtomic())}
 	r.Lanes = r
 	return r
 }
@@ -53,13 +53,17 @@ type attachment struct {
 }
 
 // Attach starts the attachment to a memory node if there is none; Mu is held.
-func (n *node) Attach(m member.MN) {
+func (n *node) Attach(s peer.Served) {
+	m := s.MN
 	if n.attachments[m.ID] == nil {
 		a := &attachment{tried: make(chan struct{})}
 		n.attachments[m.ID] = a
 		n.Go(func() { a.run(n, m.ID) })
 	}
 }
+
+// Reach is peer.Network.Reach: no number is replicated.
+func (n *node) Reach(peer.Served) *peer.Remote { return nil }
 
 // awaitMemory waits until it has been tried to reach all memory nodes.
 func (n *node) awaitMemory(ctx context.Context) error {
@@ -167,7 +171,7 @@ func (r *remote) open(ctx context.Context) error {
 		r.inline = min(r.inline, l.q.inline)
 		req.Lanes = append(req.Lanes, l.q.end())
 	}
-	s, err := dial(ctx, peer.MemoryNode(r.MN), &n.o)
+	s, err := dial(ctx, peer.MemoryNode(r.MN.ID, r.MN.Addr), &n.o)
 	if err != nil {
 		return err
 	}

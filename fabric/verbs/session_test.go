@@ -277,15 +277,15 @@ func TestCertificatesIdentifyNodes(t *testing.T) {
 		to   peer.Callee
 		want error // ErrLost: of a caller that the server refuses; the reason may be lost with the connection
 	}{
-		{"a compute node", own, peer.MemoryNode(member.MN{ID: 7, Addr: contact}), nil},
-		{"a certificate for another memory node", own, peer.MemoryNode(member.MN{ID: 8, Addr: contact}), ErrAuth},
+		{"a compute node", own, peer.MemoryNode(7, contact), nil},
+		{"a certificate for another memory node", own, peer.MemoryNode(8, contact), ErrAuth},
 		{"a memory node in the place of a compute node", own, peer.ComputeNode(member.CN{ID: 7, Addr: contact}), ErrAuth},
-		{"a certificate of another member", own, peer.MemoryNode(member.MN{ID: 7, Addr: addr + "#host-9"}), ErrAuth},
-		{"a caller that is no compute node", a.Config("host-8", peer.NameMN), peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
-		{"a caller of another cluster", stranger.Config("host-8", peer.NameCN), peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrAuth},
-		{"a caller of another cluster's authority", mixed, peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
-		{"a caller without a certificate", anonymous, peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
-		{"a caller without TLS", nil, peer.MemoryNode(member.MN{ID: 7, Addr: contact}), ErrLost},
+		{"a certificate of another member", own, peer.MemoryNode(7, addr+"#host-9"), ErrAuth},
+		{"a caller that is no compute node", a.Config("host-8", peer.NameMN), peer.MemoryNode(7, contact), ErrLost},
+		{"a caller of another cluster", stranger.Config("host-8", peer.NameCN), peer.MemoryNode(7, contact), ErrAuth},
+		{"a caller of another cluster's authority", mixed, peer.MemoryNode(7, contact), ErrLost},
+		{"a caller without a certificate", anonymous, peer.MemoryNode(7, contact), ErrLost},
+		{"a caller without TLS", nil, peer.MemoryNode(7, contact), ErrLost},
 	} {
 		co := *o
 		co.TLS = x.cfg

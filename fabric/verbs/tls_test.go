@@ -67,7 +67,7 @@ func TestMembersWithCertificates(t *testing.T) {
 	st, _ := n.State()
 	self := peer.Caller{ID: n.Own.ID, From: n.Own.Incarnation, Revision: st.Revision}
 	self.To = s.peer.Own.Incarnation
-	if err := ask(peer.MemoryNode(s.peer.Own), askAttach, attachRequest{self, []end{{}}}); !errors.Is(err, ErrAuth) {
+	if err := ask(peer.MemoryNode(s.ID(), s.peer.Own.Addr), askAttach, attachRequest{self, []end{{}}}); !errors.Is(err, ErrAuth) {
 		t.Errorf("attaches in the name of another: %v", err)
 	}
 	self.To = other.Own.Incarnation

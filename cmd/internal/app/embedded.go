@@ -30,6 +30,7 @@ type Embedded struct {
 	Huge, policy, profile             string
 	memcached                         string // of the first compute node; the others have the ports behind it
 	Mns, cns, procs, MaxCN, lockQueue int
+	replicas                          int // of each memory node; 0: 1
 	Size                              uint64
 }
 
@@ -55,9 +56,14 @@ func (e *Embedded) onlySHM(c *cli.Context) error {
 func (e *Embedded) Launch(ctx context.Context, messages io.Writer) (*fleet.Fleet, error) {
 	cfg := fleet.Config{CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile, Memcached: e.memcached}
 	for range e.Mns {
-		cfg.Memory = append(cfg.Memory, []string{"--size", strconv.FormatUint(e.Size, 10), "--max-cn", strconv.Itoa(e.MaxCN),
-			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.Huge})
+		flags := []string{"--size", strconv.FormatUint(e.Size, 10), "--max-cn", strconv.Itoa(e.MaxCN),
+			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.Huge}
+		if e.replicas > 1 {
+			flags = append(flags, "--replicas", strconv.Itoa(e.replicas))
+		}
+		cfg.Memory = append(cfg.Memory, flags)
 	}
+	cfg.Replicated = e.replicas > 1
 	if e.Fabric == "tcp" {
 		return e.launchTCP(ctx, cfg)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/declock/declock/cmd/internal/report"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
+	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/urfave/cli/v2"
 )
@@ -41,6 +42,7 @@ type clusterRow struct {
 	MaxCN   int                 `json:"max_cn"`
 	View    uint64              `json:"view"`
 	Memory  []scheme.MemoryInfo `json:"memory"`
+	Groups  []scheme.GroupInfo  `json:"groups,omitempty"`
 	Compute []computeRow        `json:"compute"`
 	Regions []control.Memory    `json:"regions,omitempty"`
 	// Coordinator says why the coordinator does not answer, if it does not: this command, or compute nodes.
@@ -192,7 +194,7 @@ func describe(ctx context.Context, at scheme.Cluster) (*clusterRow, error) {
 	case err != nil:
 		return nil, err
 	}
-	row := &clusterRow{Cluster: at.Address(), Dir: info.Dir, MaxCN: info.MaxCN, View: info.View, State: info.State, Memory: info.Memory}
+	row := &clusterRow{Cluster: at.Address(), Dir: info.Dir, MaxCN: info.MaxCN, View: info.View, State: info.State, Memory: info.Memory, Groups: info.Groups}
 	if info.Broken != nil {
 		row.Error = info.Broken.Error()
 		return row, nil
@@ -303,6 +305,7 @@ func writeCluster(w io.Writer, r *clusterRow) {
 		mem.Add(m.Node, pidText(m.Pid), yesNo(m.Alive), fmt.Sprint(m.Epoch), units.Bytes(m.Size), taken, m.Path+m.Address)
 	}
 	mem.Write(w)
+	writeGroups(w, r.Groups)
 	cns := &report.Table{Head: []string{"compute node", "pid", "alive", "address", "lock", "acquires", "local", "remote", "resets", "replay"}}
 	for _, n := range r.Compute {
 		row := []string{n.Node, pidText(n.Pid), yesNo(n.Alive), cmp.Or(n.Address, "-"), "-", "-", "-", "-", "-", n.Note}
@@ -316,6 +319,32 @@ func writeCluster(w io.Writer, r *clusterRow) {
 	cns.Write(w)
 	writeHot(w, r.Compute)
 	writeRoots(w, r.Regions)
+}
+
+// writeGroups shows where the copies of memory-node numbers are that are replicated.
+func writeGroups(w io.Writer, groups []scheme.GroupInfo) {
+	t := &report.Table{Head: []string{"number", "primary", "serves", "backups", "copies", "term", "epoch"}}
+	for _, g := range groups {
+		var backups []string
+		good := 0
+		for i, c := range g.Copies {
+			text := c.Node + " " + c.Phase
+			if !c.Alive {
+				text = c.Node + " DOWN"
+			} else if c.Phase == member.InSync.String() {
+				good++
+			}
+			if i > 0 {
+				backups = append(backups, text)
+			}
+		}
+		primary := "none"
+		if len(g.Copies) > 0 && g.Copies[0].Alive {
+			primary = g.Copies[0].Node
+		}
+		t.Add(g.Number, primary, yesNo(g.Serving && primary != "none"), cmp.Or(strings.Join(backups, ", "), "none"), fmt.Sprintf("%d of %d", good, g.Replicas), fmt.Sprint(g.Term), fmt.Sprint(g.Epoch))
+	}
+	t.Write(w)
 }
 
 // writeCoordinator shows that etcd does not answer: this command, or compute nodes.

@@ -11,6 +11,7 @@ import (
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/tcp"
 	"github.com/urfave/cli/v2"
 )
 
@@ -21,6 +22,7 @@ Examples:
    declock up
    declock up --name test --cns 2 --size 256MiB --lock declock-tf
    declock up --fabric tcp --mns 2
+   declock up --fabric tcp --mns 3 --replicas 2
    declock up --memcached 127.0.0.1:11211
 then, in another terminal:
    declock status
@@ -34,6 +36,7 @@ func upCommand(env *command.Env) *cli.Command {
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the cluster", Value: "demo", Destination: &e.Name},
 			e.fabricFlag("what the nodes talk over: tcp is on this machine's loopback, without TLS, with an etcd of its own"),
 			command.CountFlag(&e.Mns, "mns", 1, 1, scheme.MaxMN, "memory nodes"),
+			command.CountFlag(&e.replicas, "replicas", 1, 1, tcp.MaxReplicas, "with --fabric tcp: copies of each memory node, on others: locks go on when one fails; stores and trees cannot be on them yet"),
 			command.CountFlag(&e.cns, "cns", 4, 1, int(fabric.MaxCN), "compute nodes"),
 			command.SizeFlag(&e.Size, "size", "1GiB", "memory of a memory node, as 64MiB, 1GiB, 1e9"),
 			command.LockFlag(&e.policy),
@@ -53,6 +56,14 @@ func upCommand(env *command.Env) *cli.Command {
 			}
 			if err := e.onlySHM(c); err != nil {
 				return err
+			}
+			switch {
+			case e.replicas > 1 && e.Fabric != "tcp":
+				return command.Usage(c, "--replicas %d needs --fabric tcp", e.replicas)
+			case e.replicas > e.Mns:
+				return command.Usage(c, "--replicas %d is more than --mns %d: each copy is on another memory node", e.replicas, e.Mns)
+			case e.replicas > 1 && e.memcached != "":
+				return command.Usage(c, "--memcached needs a store, which cannot be on memory nodes with --replicas yet")
 			}
 			if e.cns > e.MaxCN {
 				return command.Usage(c, "--cns %d is more than --max-cn %d", e.cns, e.MaxCN)
@@ -118,7 +129,7 @@ func served(f *fleet.Fleet) string {
 }
 
 // watch waits for the end. Compute nodes may die, the others go on; without its
-// memory nodes the cluster is lost.
+// memory nodes, or one of them if they have no copies, the cluster is lost.
 func watch(ctx context.Context, env *command.Env, f *fleet.Fleet) error {
 	children := f.Children()
 	ended := make(chan *fleet.Child, len(children))

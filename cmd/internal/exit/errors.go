@@ -130,6 +130,7 @@ var codes = []struct {
 	{objstore.ErrKeySize, TooLarge},
 	{objstore.ErrValueSize, TooLarge},
 	{objstore.ErrConfig, Usage},
+	{declock.ErrReplicated, Usage},
 	{objstore.ErrNotFound, NotFound},
 	{btree.ErrGeometry, Mismatch},
 	{btree.ErrKeySize, TooLarge},

@@ -31,9 +31,11 @@ type Config struct {
 	Network []string
 	// Memory are the flags of memory nodes, which are numbered from 0; none: they are there already.
 	Memory [][]string
-	CNs    int
-	Policy string
-	Procs  int // GOMAXPROCS of each compute node
+	// Replicated memory nodes have copies: the cluster goes on without some of them.
+	Replicated bool
+	CNs        int
+	Policy     string
+	Procs      int // GOMAXPROCS of each compute node
 	// Memcached is where the first compute node serves clients of memcached, HOST:PORT; the others have the ports behind it. Empty: none does.
 	Memcached string
 	// Messages gets what the children say.
@@ -129,14 +131,18 @@ func (f *Fleet) Children() []*Child {
 	return slices.Concat(f.MNs, f.CNs)
 }
 
-// MemoryLost returns how one of the memory nodes ended; nil: none did.
+// MemoryLost returns how one of the memory nodes ended, if the cluster does not go on without it; nil: it goes on.
 func (f *Fleet) MemoryLost() error {
+	var ended []error
 	for _, c := range f.MNs {
 		if err := c.Died(); err != nil {
-			return err
+			ended = append(ended, err)
 		}
 	}
-	return nil
+	if len(ended) == 0 || f.cfg.Replicated && len(ended) < len(f.MNs) {
+		return nil
+	}
+	return ended[0]
 }
 
 // Stop takes all processes down and removes what they leave behind.

@@ -16,6 +16,7 @@ import (
 	"github.com/declock/declock/cmd/internal/daemon"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/tcp"
 	"github.com/declock/declock/hier"
 	"github.com/urfave/cli/v2"
 )
@@ -53,6 +54,8 @@ Examples:
    declock-mn --cluster shm:demo --path /dev/dax0.0          a device
    declock-mn --cluster tcp://10.0.0.1:2379/demo --size 16GiB --tls-ca ca.pem --tls-cert mn0.pem --tls-key mn0.key
                                                              over any network; etcd at 10.0.0.1
+   declock-mn --cluster tcp://10.0.0.1:2379/demo --mem 1 --replicas 2 --label rack-b --size 1GiB --insecure --listen 10.0.0.2:7490
+                                                             locks that survive a memory node
    declock-mn --cluster verbs://10.0.0.1:2379/demo --secret-file /etc/declock/secret --size 64GiB
                                                              over RDMA; etcd at 10.0.0.1`
 
@@ -80,6 +83,9 @@ func mnCommand(env *command.Env) *cli.Command {
 			command.CountFlag(&cfg.LockQueue, "lock-queue", 0, 0, command.MaxLockQueue, "entries of a lock's queue, 8 bytes each: with --lock cql as many as clients; 0 is what other memory nodes have, or twice --max-cn (24 more, if that is less), a power of two"),
 			command.HugeFlag(&m.Huge),
 			&cli.StringFlag{Name: "path", Usage: "shm, tcp: `FILE` or device that holds the memory, absolute; what is in it is served again, and it is never removed", Destination: &m.Path},
+			command.CountFlag(&m.Replicas, "replicas", 1, 1, tcp.MaxReplicas, "tcp: copies of the memory, on other memory nodes: when this one fails, locks go on there; stores and trees cannot be on it yet"),
+			&cli.StringFlag{Name: "label", Usage: "tcp: `NAME` of what fails with this memory node, such as its rack: copies are put on memory nodes with other labels, if there are any", Destination: &m.Label},
+			command.SizeFlag(&m.Room, "backup-room", "", "tcp: memory for copies of other memory nodes, taken when it is touched; with --replicas it is 2 * (replicas - 1) * size by default, else none"),
 			waitFlag(&cfg.Wait),
 			&cli.BoolFlag{Name: "leave", Usage: "tcp, verbs: a stop (SIGINT, SIGTERM) takes it out of the cluster for good, which then does not expect it back; not for what is restarted", Destination: &cfg.Leave},
 			&cli.BoolFlag{Name: "keep", Usage: "shm: memory outlives the process, and is served again by the next; --path implies it", Destination: &m.Keep},

@@ -94,6 +94,13 @@ func describeState(address string, s *member.State) (*Info, error) {
 	for _, m := range s.MNs {
 		info.Memory = append(info.Memory, MemoryInfo{Node: m.ID.String(), Size: m.Size, Epoch: m.Epoch, Alive: true, Address: hostPort(m.Addr)})
 	}
+	for _, g := range s.Groups {
+		x := GroupInfo{Number: g.ID.String(), Replicas: g.Factor, Term: g.Term, Epoch: g.Epoch, Serving: g.Serving}
+		for _, r := range g.Replicas {
+			x.Copies = append(x.Copies, ReplicaInfo{Node: r.ID.String(), Alive: s.Has(r.Host), Phase: r.Phase.String()})
+		}
+		info.Groups = append(info.Groups, x)
+	}
 	for _, m := range s.Down {
 		info.Memory = append(info.Memory, MemoryInfo{Node: m.ID.String(), Epoch: m.Epoch})
 	}

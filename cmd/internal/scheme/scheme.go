@@ -46,6 +46,7 @@ var Flags = map[string][]string{
 	"secret-file": {"verbs"}, "device": {"verbs"}, "port": {"verbs"}, "gid": {"verbs"}, "queue-pairs": {"verbs"},
 	"leave": networks,
 	"path":  {"shm", "tcp"}, "keep": {"shm"},
+	"replicas": {"tcp"}, "label": {"tcp"}, "backup-room": {"tcp"},
 }
 
 var networks = []string{"tcp", "verbs"}
@@ -68,6 +69,19 @@ type Memory struct {
 	Huge  Huge
 	Path  string // file or device that holds it
 	Keep  bool   // it outlives the process
+
+	Replicas int    // copies that its number is to have; 0, 1: none besides its own
+	Label    string // names what fails with it
+	Room     uint64 // bytes for copies of other numbers; 0 with Replicas: DefaultRoom
+}
+
+// DefaultRoom returns how many bytes a memory node lends to copies of other numbers, if nothing else is said: twice those that it would have if each memory node had
+// as many, so that the copies of one that has failed find room.
+func (m *Memory) DefaultRoom() uint64 {
+	if m.Room != 0 || m.Replicas < 2 {
+		return m.Room
+	}
+	return 2 * uint64(m.Replicas-1) * m.Size
 }
 
 // A Detail is something about a memory node for people.
@@ -124,8 +138,26 @@ type Info struct {
 	View    uint64
 	MaxCN   int // 0: not known
 	Memory  []MemoryInfo
+	Groups  []GroupInfo
 	Compute []ComputeInfo
 	Broken  error // why it cannot be used
+}
+
+// A GroupInfo describes a memory-node number that is replicated: where its copies are.
+type GroupInfo struct {
+	Number   string        `json:"number"`
+	Replicas int           `json:"replicas"` // that it is to have
+	Term     uint32        `json:"term"`     // of its locks: grows with each promotion
+	Epoch    uint32        `json:"epoch"`
+	Serving  bool          `json:"serving"`
+	Copies   []ReplicaInfo `json:"copies"` // the primary's first
+}
+
+// A ReplicaInfo describes a copy.
+type ReplicaInfo struct {
+	Node  string `json:"node"` // the memory node, as a process
+	Alive bool   `json:"alive"`
+	Phase string `json:"phase"` // added, copying, in sync
 }
 
 // A MemoryInfo describes a memory node.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -21,6 +22,7 @@ const (
 type Config struct {
 	Members                 member.Service
 	Left                    func() error
+	Copy                    func(p fabric.Port, mem fabric.MemID) error
 	Listen, Advertise, Note string
 	TLS                     *tls.Config
 	Heartbeat, DeadAfter    time.Duration

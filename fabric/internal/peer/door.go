@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 )
 
@@ -20,9 +21,9 @@ type Callee struct {
 	is   func(*x509.Certificate) error
 }
 
-// MemoryNode returns the target for a memory node.
-func MemoryNode(m member.MN) Callee {
-	return Callee{ParseContact(m.Addr), NameMN, func(c *x509.Certificate) error { return MayServe(c, m.ID) }}
+// MemoryNode returns the target for a memory node that has joined with a number.
+func MemoryNode(id fabric.MemID, addr string) Callee {
+	return Callee{ParseContact(addr), NameMN, func(c *x509.Certificate) error { return MayServe(c, id) }}
 }
 
 // ComputeNode returns the target for a compute node.

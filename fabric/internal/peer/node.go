@@ -37,10 +37,12 @@ type Node struct {
 	spread  atomic.Uint32 // of Ports over lanes
 
 	remotes [MaxMN]atomic.Pointer[Remote]
+	backups atomic.Pointer[[]*Remote] // in use; replaced under Mu
 	links   [int(fabric.MaxCN) + 1]atomic.Pointer[Link]
 
-	Mu     sync.Mutex // held while the node takes a state
-	joined bool
+	Mu      sync.Mutex // held while the node takes a state
+	joined  bool
+	leasing bool // it goes by its lease
 }
 
 // A Network is the part of a compute node that moves bytes.
@@ -49,10 +51,12 @@ type Network interface {
 	Caps() fabric.Caps
 	// Start begins to let others in and to receive. The node has its number by then, and no other node knows of it yet.
 	Start()
-	// Attach begins to use a memory node, if it is not in use already. Mu is held.
-	Attach(m member.MN)
+	// Attach begins to use a number that is served, if it is not in use already. Mu is held.
+	Attach(s Served)
 	// Shut shuts out compute nodes that are not in a state any more. Mu is held. Then drain is called without Mu: it delivers what they have sent.
 	Shut(st *member.State) (drain func())
+	// Reach begins to use a backup. Mu is held.
+	Reach(s Served) *Remote
 	// NewWire and NewPort make the parts of a Link and a Port that move bytes. Mu is held while NewWire is called.
 	NewWire(l *Link) (Wire, error)
 	NewPort(box *inbox.Box) (fabric.Port, error)
@@ -64,11 +68,11 @@ type Network interface {
 	Release()
 }
 
-// A Remote is a memory node in one of its epochs, as a compute node uses it.
+// A Remote is the memory of a number in one of its epochs, as a compute node uses it.
 type Remote struct {
 	Node *Node
-	MN   member.MN
-	Up   atomic.Bool // operations may go there
+	Served
+	Up atomic.Bool // operations may go there
 	// Verdict is closed when it is not up and it is known why: whether
 	// this node is fenced, or the memory node has restarted, or is down.
 	Verdict chan struct{}
@@ -91,7 +95,8 @@ func (r *Remote) Refusal() error {
 		return fabric.ErrClosed
 	case n.fenced.Load():
 		return n.Dead(n.Own.ID)
-	case now != nil && now != r && now.Up.Load() && now.MN.Incarnation != r.MN.Incarnation:
+	case r.Backup != 0 && (now == nil || now.MN.Epoch == r.MN.Epoch): // it is no backup any more, or its host has gone
+	case now != nil && now != r && now.Up.Load() && !now.Same(&r.Served):
 		return fmt.Errorf("%w: %v is in epoch %d, and was in epoch %d when this Port was attached", fabric.ErrStaleEpoch, r.MN.ID, now.MN.Epoch, r.MN.Epoch)
 	}
 	return fmt.Errorf("%w: %v is no member, or cannot be reached", fabric.ErrNodeDown, r.MN.ID)
@@ -145,7 +150,9 @@ func (n *Node) AwaitTry(ctx context.Context, id fabric.MemID, tried <-chan struc
 
 // OpenAgent opens the agent's Port. It is the last step of joining.
 func (n *Node) OpenAgent() (err error) {
-	n.agent, err = n.net.NewPort(n.Table.Agent())
+	if n.agent, err = n.net.NewPort(n.Table.Agent()); err == nil && n.Config.Copy != nil {
+		n.Go(n.runCopier)
+	}
 	return err
 }
 
@@ -181,11 +188,16 @@ func (n *Node) Act(st *member.State) {
 		return
 	}
 	for r := range n.Remotes {
-		if !st.Has(r.MN.Incarnation) {
+		if !isServed(st, &r.Served) {
 			r.Lanes.End()
 		}
 	}
+	n.keepBackups()
 	n.attach(st)
+	if len(st.Groups) > 0 && !n.leasing {
+		n.leasing = true
+		n.Go(n.watchLease)
+	}
 	for l := range n.Links {
 		if !Present(st, l.Peer) {
 			n.links[l.Peer.ID].CompareAndSwap(l, nil)
@@ -205,9 +217,12 @@ func (n *Node) attach(st *member.State) {
 	if !n.joined || n.Work.Err() != nil || n.fenced.Load() || n.closed.Load() {
 		return
 	}
-	for _, m := range st.MNs {
-		if m.ID < MaxMN { // larger numbers are of other programs
-			n.net.Attach(m)
+	for _, m := range st.Memory() {
+		if m.ID >= MaxMN { // larger numbers are of other programs
+			continue
+		}
+		if s, ok := servedIn(st, m.ID); ok {
+			n.net.Attach(s)
 		}
 	}
 }
@@ -242,6 +257,13 @@ func (n *Node) Remotes(yield func(*Remote) bool) {
 	for i := range n.remotes {
 		if r := n.remotes[i].Load(); r != nil && !yield(r) {
 			return
+		}
+	}
+	if list := n.backups.Load(); list != nil {
+		for _, r := range *list {
+			if !yield(r) {
+				return
+			}
 		}
 	}
 }

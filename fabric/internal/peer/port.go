@@ -31,6 +31,7 @@ type Port struct {
 	n      *Node
 	mover  Mover
 	remote [MaxMN]*Remote
+	backup *Remote // to which the present chain goes; nil: to what serves the number
 	stats  fabric.Stats
 	rng    rand.PCG
 
@@ -181,11 +182,17 @@ func (p *Port) check(ops []fabric.Op) error {
 // Find returns a memory node as this Port has attached to it, or why it takes nothing.
 func (p *Port) Find(id fabric.MemID) (*Remote, error) {
 	n := p.n
+	if p.backup != nil {
+		return p.findBackup()
+	}
 	if id >= MaxMN {
 		return nil, fmt.Errorf("%w: there is no %v", fabric.ErrNodeDown, id)
 	}
 	r := p.remote[id]
 	if r != nil && r.Up.Load() && !n.fenced.Load() {
+		if r.Term != 0 {
+			return r, n.lapsed()
+		}
 		return r, nil
 	}
 	now := n.remotes[id].Load()
@@ -201,7 +208,7 @@ func (p *Port) Find(id fabric.MemID) (*Remote, error) {
 		return now, nil
 	}
 	err := r.Refusal()
-	if now = n.remotes[id].Load(); now.Up.Load() && now.MN.Incarnation == r.MN.Incarnation && !n.fenced.Load() {
+	if now = n.remotes[id].Load(); now.Up.Load() && now.Same(&r.Served) && !n.fenced.Load() {
 		// The same epoch of it: only the connection was lost.
 		p.remote[id] = now
 		return now, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,12 +31,14 @@ type Server struct {
 	cancel  context.CancelFunc
 	closing sync.Once
 	done    chan struct{} // closed when it does not serve any more
+	leased  atomic.Pointer[member.Member]
 
 	Mu     sync.Mutex
 	Own    member.MN
-	member member.Member // the present one, or the last
-	away   error         // why it is none now, and joins again
-	err    error         // why it does not serve any more
+	listed member.Incarnation // of this process, in which groups have it as a host; 0: none has
+	member member.Member      // the present one, or the last
+	away   error              // why it is none now, and joins again
+	err    error              // why it does not serve any more
 	ended  bool
 }
 
@@ -90,6 +93,7 @@ func (s *Server) ready(m member.Member) bool {
 		return false
 	}
 	s.member, s.Own, s.away = m, m.MN(), nil
+	s.leased.Store(&m)
 	s.lend.Renew()
 	s.Reset() // the revision may be that of a coordinator that has lost its storage since
 	st, _ := m.State()
@@ -126,7 +130,22 @@ func (s *Server) act(m member.Member, st *member.State) {
 		return // of a membership that has ended
 	}
 	s.Take(st)
+	if slices.ContainsFunc(st.Groups, func(g *member.Group) bool { return g.Find(s.Own.Incarnation) >= 0 }) {
+		s.listed = s.Own.Incarnation
+	}
 	s.lend.Evict(st)
+}
+
+// Replica returns which replica of a group this process has, and its index, as far as the group or this process knows by now: it may have joined again with its memory, and the group
+// still have it by its incarnation of before. -1: none. Mu is held.
+func (s *Server) Replica(g *member.Group) (i int, current bool) {
+	if i = g.Find(s.Own.Incarnation); i >= 0 {
+		return i, true
+	}
+	if s.Own.Was == 0 {
+		return -1, false
+	}
+	return g.Find(s.Own.Was), false
 }
 
 // Closed returns why no compute node is let in at present; nil: members are. Mu is held.

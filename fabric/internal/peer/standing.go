@@ -45,7 +45,7 @@ func (s *Standing) Take(st *member.State) (old *member.State, ok bool) {
 		return old, false
 	}
 	s.state = st
-	for _, m := range st.MNs {
+	for _, m := range st.Memory() {
 		if e := &s.epochs[m.ID&fabric.MaxMem]; e.Load() < m.Epoch {
 			e.Store(m.Epoch)
 		}
@@ -136,12 +136,9 @@ func (s *Standing) View() fabric.View {
 }
 
 // Memory is fabric.Node.Memory.
-func (s *Standing) Memory() (list []fabric.Memory) {
+func (s *Standing) Memory() []fabric.Memory {
 	st, _ := s.State()
-	for _, m := range st.MNs {
-		list = append(list, fabric.Memory{ID: m.ID, Size: m.Size, Epoch: m.Epoch})
-	}
-	return list
+	return st.Memory()
 }
 
 // Down is member.Follower.Down.

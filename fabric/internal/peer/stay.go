@@ -66,6 +66,9 @@ func (s *Server) rejoin() (member.Member, error) {
 	ctx, cancel := context.WithCancel(s.Ctx)
 	defer cancel()
 	own := s.Member()
+	s.Mu.Lock()
+	own.Was = s.listed
+	s.Mu.Unlock()
 	var superseded error
 	m, err := s.Members.JoinMN(ctx, own, func(m member.Member) {
 		// Not by the new epoch: joins that failed, our own too, have counted it.

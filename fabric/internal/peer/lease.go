@@ -1,0 +1,59 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/internal/boottime"
+)
+
+// leaseLook is how often a node looks whether its lease has run out, at least: timers do not count the time of a suspension.
+const leaseLook = 100 * time.Millisecond
+
+// leftOf returns how long the lease of a member lasts at least. One that has none is never given up for want of renewals.
+func leftOf(m member.Member) time.Duration {
+	l, ok := m.(member.Leased)
+	if !ok {
+		return leaseLook
+	}
+	return l.LeasedUntil() - boottime.Now()
+}
+
+// lapsed returns fabric.ErrFenced if the node's lease has run out by its own clock. The coordinator gives the node up later, if at all.
+func (n *Node) lapsed() error {
+	if leftOf(n.member) > 0 {
+		return nil
+	}
+	return Fenced(n.Own.ID, errLapsed)
+}
+
+// watchLease ends the node when its lease has run out: what this node holds on replicated numbers is over, though it may not have heard of anything. It runs from when
+// there is one; in a cluster without, the coordinator's word is waited for.
+func (n *Node) watchLease() {
+	for n.Work.Err() == nil {
+		left := leftOf(n.member)
+		if left <= 0 {
+			n.Fence(errLapsed)
+			// Its locks and tickets are others' to take: now, if the coordinator is reached.
+			ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+			if err := n.member.Fail(ctx); err != nil {
+				n.Report(fmt.Errorf("%v leaves: %w", n.Own.ID, err))
+			}
+			cancel()
+			return
+		}
+		Pause(n.Work, min(max(left, time.Millisecond), leaseLook))
+	}
+}
+
+// Lapsed returns fabric.ErrNodeDown if the memory node's lease has run out by its own clock: compute nodes may be fenced, and replicated numbers be served by others, of which
+// it does not hear.
+func (s *Server) Lapsed() error {
+	if m := s.leased.Load(); m != nil && leftOf(*m) > 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %v: %w", fabric.ErrNodeDown, s.id, errLapsed)
+}

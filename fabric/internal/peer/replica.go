@@ -1,0 +1,157 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// A Port as a fabric.Replicator: chains to the backups of memory-node numbers (docs/replication.md).
+
+var _ fabric.Replicator = (*Port)(nil)
+
+// Replicas is fabric.Replicator.Replicas.
+func (p *Port) Replicas(mem fabric.MemID) (g fabric.Replicas, err error) {
+	r, err := p.Find(mem)
+	if err != nil || r.Term == 0 {
+		return g, err
+	}
+	st, _ := p.n.State()
+	now := st.Group(mem)
+	if now == nil || now.Epoch != r.MN.Epoch {
+		return g, fmt.Errorf("%w: backups of %v", fabric.ErrStaleEpoch, mem)
+	}
+	g.Mem, g.Epoch = mem, now.Epoch
+	for _, b := range now.Replicas[1:] {
+		g.Backups[g.N] = fabric.Backup{Host: uint64(b.Host), Number: b.Number}
+		g.N++
+	}
+	return g, nil
+}
+
+// PostBackup is fabric.Replicator.PostBackup.
+func (p *Port) PostBackup(g *fabric.Replicas, i int, ops []fabric.Op) (fabric.Pending, error) {
+	r, err := p.reachBackup(g, i)
+	if err != nil {
+		return 0, err
+	}
+	if !p.enter() {
+		return 0, p.noEntry()
+	}
+	defer p.exit()
+	if err := p.check(ops); err != nil {
+		return 0, err
+	}
+	p.backup = r
+	defer func() { p.backup = nil }()
+	return p.pendingOf(p.begin(ops)), nil
+}
+
+// reachBackup returns a backup, in the epoch in which the Port is attached to the number.
+func (p *Port) reachBackup(g *fabric.Replicas, i int) (*Remote, error) {
+	if now := p.remote[g.Mem]; now == nil || now.MN.Epoch != g.Epoch {
+		return nil, fmt.Errorf("%w: backup of %v", fabric.ErrStaleEpoch, g.Mem)
+	}
+	return p.n.backup(g.Mem, g.Epoch, g.Backups[i].Number)
+}
+
+// findBackup is Find of the backup to which a chain goes.
+func (p *Port) findBackup() (*Remote, error) {
+	r := p.backup
+	switch {
+	case p.n.fenced.Load():
+		return nil, p.n.Dead(p.n.Own.ID)
+	case !r.Up.Load():
+		return nil, r.Refusal()
+	}
+	return r, p.n.lapsed()
+}
+
+// backup returns a backup of a number in an epoch, and begins to use it if it is not in use yet: few operations need one.
+func (n *Node) backup(mem fabric.MemID, epoch, number uint32) (*Remote, error) {
+	if list := n.backups.Load(); list != nil {
+		for _, r := range *list {
+			if r.MN.ID == mem && r.Backup == number && r.MN.Epoch == epoch && r.Up.Load() {
+				return r, nil
+			}
+		}
+	}
+	n.Mu.Lock()
+	defer n.Mu.Unlock()
+	st, _ := n.State()
+	if g := st.Group(mem); g == nil || g.Epoch != epoch {
+		return nil, fmt.Errorf("%w: backup of %v", fabric.ErrStaleEpoch, mem)
+	}
+	s, ok := backupIn(st, mem, number)
+	if !ok || n.Work.Err() != nil {
+		return nil, fmt.Errorf("%w: backup of %v", fabric.ErrNodeDown, mem)
+	}
+	var list []*Remote
+	if l := n.backups.Load(); l != nil {
+		list = slices.Clone(*l)
+	}
+	for _, r := range list {
+		if r.Served.Backup == number && r.MN.ID == mem && r.Same(&s) && r.Up.Load() {
+			return r, nil // another goroutine was faster
+		}
+	}
+	r := n.net.Reach(s)
+	if r == nil {
+		return nil, fmt.Errorf("%w: backup of %v", fabric.ErrUnsupported, mem)
+	}
+	list = append(list, r)
+	n.backups.Store(&list)
+	return r, nil
+}
+
+// keepBackups forgets backups that are not in use any more; Mu is held.
+func (n *Node) keepBackups() {
+	if l := n.backups.Load(); l != nil {
+		list := slices.DeleteFunc(slices.Clone(*l), func(r *Remote) bool { return !r.Up.Load() })
+		n.backups.Store(&list)
+	}
+}
+
+// dropTimeout bounds how long the drop of a backup waits for the coordinator.
+const dropTimeout = 10 * time.Second
+
+// DropBackup is fabric.Replicator.DropBackup.
+func (p *Port) DropBackup(g *fabric.Replicas, i int) error {
+	n := p.n
+	ctx, cancel := context.WithTimeout(n.Work, dropTimeout)
+	defer cancel()
+	for {
+		st, newer := n.State()
+		now := st.Group(g.Mem)
+		switch {
+		case n.fenced.Load():
+			return n.Dead(n.Own.ID)
+		case now == nil:
+			return fmt.Errorf("%w: backup of %v", fabric.ErrNodeDown, g.Mem)
+		}
+		j := slices.IndexFunc(now.Replicas, func(r member.Replica) bool { return r.Number == g.Backups[i].Number })
+		switch {
+		case j < 0:
+			return nil
+		case now.Epoch != g.Epoch:
+			return fmt.Errorf("%w: backup of %v", fabric.ErrStaleEpoch, g.Mem)
+		}
+		err := n.Members.Change(ctx, member.Change{ID: g.Mem, Kind: member.Drop, Host: now.Replicas[j].Host, Seen: now.Changed})
+		if err == nil {
+			return n.lapsed()
+		}
+		if !errors.Is(err, member.ErrChanged) {
+			return fmt.Errorf("%w: backup of %v: %w", fabric.ErrNodeDown, g.Mem, err)
+		}
+		select {
+		case <-newer:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: backup of %v: %w", fabric.ErrNodeDown, g.Mem, err)
+		}
+	}
+}

@@ -1,0 +1,371 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/internal/peertest"
+	"github.com/declock/declock/fabric/member"
+)
+
+// A group is number 0 with a primary on memory node 0 and a backup on memory node 1, in sync, and two compute nodes with a Port each.
+type group struct {
+	*testCluster
+	t    *testing.T
+	p, b *MemoryServer
+	n    *node
+	port fabric.Port
+}
+
+func newGroup(t *testing.T) *group {
+	c := newTestCluster(t)
+	t.Cleanup(c.testClose)
+	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 100*time.Millisecond, time.Second }
+	serve := c.change
+	c.change = func(o *Options) { serve(o); o.Replicas, o.Room = 2, 1<<20 }
+	g := &group{testCluster: c, t: t, p: c.Serve(0, 1<<16)}
+	c.change = func(o *Options) { serve(o); o.Room = 1 << 20 }
+	g.b = c.Serve(1, 1<<16)
+	c.change = serve
+	g.n, _ = c.Join(), c.Join()
+	g.sync()
+	g.port = peertest.Open(t, g.n)
+	g.usable(g.port)
+	return g
+}
+
+// testClose is Close of a cluster in which memory nodes may have been closed.
+func (c *testCluster) testClose() {
+	for _, n := range c.Nodes {
+		_ = n.Close()
+	}
+	for _, s := range c.Servers {
+		_ = s.Close()
+	}
+}
+
+func (g *group) now() *member.Group { return g.State().Group(0) }
+
+// sync says that the backup is in sync: nothing has to be copied.
+func (g *group) sync() {
+	g.t.Helper()
+	peertest.Await(g.t, "a backup", func() bool {
+		x := g.now()
+		return x != nil && x.Serving && len(x.Replicas) == 2 && x.Replicas[1].Phase == member.Copying
+	})
+	g.wish(member.Synced, g.now().Replicas[1].Host)
+}
+
+func (g *group) wish(kind member.ChangeKind, host member.Incarnation) {
+	g.t.Helper()
+	for {
+		err := g.Members.Change(context.Background(), member.Change{ID: 0, Kind: kind, Host: host, Seen: g.now().Changed})
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, member.ErrChanged) {
+			g.t.Fatal(err)
+		}
+	}
+}
+
+// usable waits until a Port can use number 0, and attaches it to the present epoch.
+func (g *group) usable(p fabric.Port) {
+	g.t.Helper()
+	peertest.Await(g.t, "number 0 is served", func() bool {
+		return p.Reattach(0, g.n.MemoryEpoch(0)) == nil && p.Do([]fabric.Op{fabric.Load(peertest.Word)}) == nil
+	})
+}
+
+// word returns the word of the tests in the copy of number 0 on a memory node.
+func (g *group) word(s *MemoryServer) uint64 {
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
+	r := s.copyOf(0)
+	if r == nil {
+		return 0
+	}
+	return g.wordOf(r)
+}
+
+func (g *group) wordOf(r *region) uint64 {
+	n := &counts{}
+	o := operation{code: codeLoad, offset: peertest.Word.Offset()}
+	if err := o.measure(); err != nil {
+		g.t.Fatal(err)
+	}
+	out := r.nic.perform(&o, nil, n)
+	return uint64(out[0]) | uint64(out[1])<<8
+}
+
+// awaitServed waits until a memory node serves number 0.
+func (g *group) awaitServed(s *MemoryServer) {
+	g.t.Helper()
+	peertest.Await(g.t, "the backup serves", func() bool {
+		x := g.now()
+		return x.Serving && x.Primary() == s.Member().Incarnation && g.n.MemoryEpoch(0) == x.Epoch
+	})
+}
+
+// A chain to the primary changes nothing at the backup, one to the backup nothing at the primary.
+func TestReplicasAreApart(t *testing.T) {
+	g := newGroup(t)
+	peertest.Do(t, g.port, fabric.FAA(peertest.Word, 7))
+	g.backupDo(fabric.Store(peertest.Word, 9))
+	if p, b := g.word(g.p), g.word(g.b); p != 7 || b != 9 {
+		t.Errorf("the word is %d at the primary and %d at the backup", p, b)
+	}
+	if m := g.n.Memory(); len(m) != 2 || m[0].Term != 1 || m[1].Term != 0 {
+		t.Errorf("memory is %+v", m)
+	}
+}
+
+// backupDo executes operations at the backup.
+func (g *group) backupDo(ops ...fabric.Op) {
+	g.t.Helper()
+	rep := g.port.(fabric.Replicator)
+	r, err := rep.Replicas(0)
+	if err != nil || r.N != 1 {
+		g.t.Fatal(r, err)
+	}
+	p, err := rep.PostBackup(&r, 0, ops)
+	if err == nil {
+		err = g.port.Wait(p)
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// The end of the primary makes the backup serve, in a later term. A Port of before is refused until it is attached again.
+func TestPrimaryEnds(t *testing.T) {
+	g := newGroup(t)
+	peertest.Do(t, g.port, fabric.FAA(peertest.Word, 7))
+	before := *g.now()
+	if err := g.p.Close(); err != nil {
+		t.Error(err)
+	}
+	g.awaitServed(g.b)
+	peertest.Await(t, "chains of before are refused", func() bool {
+		return errors.Is(g.port.Do([]fabric.Op{fabric.FAA(peertest.Word, 1)}), fabric.ErrStaleEpoch)
+	})
+	g.usable(g.port)
+	if x := g.now(); x.Term != before.Term+1 || x.Epoch <= before.Epoch {
+		t.Errorf("%+v after %+v", *x, before)
+	}
+	if ops := peertest.Do(t, g.port, fabric.FAA(peertest.Word, 1)); ops[0].Old != 0 {
+		t.Errorf("a lock word is %d after a promotion", ops[0].Old)
+	}
+}
+
+// Rule 1. A WRITE to the backup waits in a socket while the backup is promoted: it comes to nothing.
+func TestLateWriteToBackup(t *testing.T) {
+	g := newGroup(t)
+	g.backupDo(fabric.Store(peertest.Word, 1)) // there is a lane
+	rep := g.port.(fabric.Replicator)
+	r, err := rep.Replicas(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := g.now()
+	conn := g.b.connOf(t, laneKey{g.n.Own.Incarnation, 0, target{id: 0, replica: x.Replicas[1].Number, epoch: x.Epoch}})
+	conn.exec.Lock() // the process stands still
+	pending, err := rep.PostBackup(&r, 0, []fabric.Op{fabric.Store(peertest.Word, 5)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.wish(member.Promote, x.Replicas[1].Host)
+	time.Sleep(50 * time.Millisecond)
+	conn.exec.Unlock() // it goes on
+	if err := g.port.Wait(pending); err == nil {
+		t.Error("the WRITE has succeeded")
+	}
+	g.awaitServed(g.b)
+	g.usable(g.port)
+	if got := g.word(g.b); got != 1 {
+		t.Errorf("the word is %d", got)
+	}
+	if !conn.isCut.Load() {
+		t.Error("the lane of the epoch before is still served")
+	}
+}
+
+// A primary that was deposed and runs on is not believed: neither by a Port of before, nor by a new one.
+func TestDeposedPrimary(t *testing.T) {
+	g := newGroup(t)
+	peertest.Do(t, g.port, fabric.FAA(peertest.Word, 7))
+	deaf := g.way.of(g.p.Member().Incarnation)
+	deaf.detach() // it does not hear that it was given up
+	t.Cleanup(deaf.reattach)
+	g.Members.Now().Kill(g.p.Member().Incarnation)
+	g.awaitServed(g.b)
+	if err := g.port.Do([]fabric.Op{fabric.FAA(peertest.Word, 1000)}); err == nil {
+		t.Error("a chain to the primary of before")
+	}
+	p := peertest.Open(t, g.n)
+	g.usable(p)
+	if ops := peertest.Do(t, p, fabric.FAA(peertest.Word, 1)); ops[0].Old != 0 {
+		t.Errorf("the word is %d: it is read at the primary of before", ops[0].Old)
+	}
+	if got := g.word(g.p); got != 7 {
+		t.Errorf("the word at the primary of before is %d", got)
+	}
+}
+
+// Rule 10. A memory node that joins with a replicated number is a spare: it lends nothing of it, however it is asked.
+func TestSpareLendsNothing(t *testing.T) {
+	g := newGroup(t)
+	if err := g.p.Close(); err != nil {
+		t.Error(err)
+	}
+	g.awaitServed(g.b)
+	change := g.change
+	g.change = func(o *Options) { change(o); o.Replicas = 2 }
+	spare := g.Serve(0, 1<<16)
+	g.usable(g.port)
+	peertest.Do(t, g.port, fabric.FAA(peertest.Word, 3))
+	if got := g.word(g.b); got != 3 {
+		t.Errorf("the word at the primary is %d", got)
+	}
+	own := spare.Member()
+	for _, to := range []target{{}, {id: 0, epoch: own.Epoch}, {id: 0, epoch: g.now().Epoch}} {
+		h := hello{role: roleLane, cn: uint8(g.n.Own.ID), index: 9, caps: capMasked | capAtomic16, from: uint64(g.n.Own.Incarnation), to: uint64(own.Incarnation), target: to}
+		s, _, err := dial(t.Context(), &g.n.Config, peer.MemoryNode(own.ID, own.Addr), h, false)
+		if !errors.Is(err, fabric.ErrStaleEpoch) {
+			t.Errorf("a lane to %+v: %v", to, err)
+		}
+		if err == nil {
+			s.close()
+		}
+	}
+}
+
+// Rule 12. A compute node whose lease has run out by its own clock posts nothing to a replicated number, and believes no answer; it is fenced.
+func TestLapsedComputeNode(t *testing.T) {
+	g := newGroup(t)
+	pending, err := g.port.Post([]fabric.Op{fabric.FAA(peertest.Word, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peertest.Await(t, "it is executed", func() bool { return g.word(g.p) == 1 })
+	g.way.of(g.n.Own.Incarnation).lapsed.Store(true)
+	if err := g.port.Wait(pending); !errors.Is(err, fabric.ErrUnknownOutcome) {
+		t.Errorf("an answer that is taken when the lease has run out: %v", err)
+	}
+	if err := g.port.Do([]fabric.Op{fabric.FAA(peertest.Word, 1)}); !errors.Is(err, fabric.ErrFenced) {
+		t.Errorf("a chain: %v", err)
+	}
+	select {
+	case <-g.n.Fenced():
+	case <-time.After(10 * time.Second):
+		t.Error("the node goes on")
+	}
+	peertest.Await(t, "it is no member", func() bool { return !g.State().Has(g.n.Own.Incarnation) })
+	if got := g.word(g.p); got != 1 {
+		t.Errorf("the word is %d", got)
+	}
+}
+
+// A memory node whose lease has run out by its own clock executes nothing on replicated numbers; when the lease is renewed it goes on.
+func TestLapsedMemoryNode(t *testing.T) {
+	g := newGroup(t)
+	peertest.Do(t, g.port, fabric.FAA(peertest.Word, 1))
+	lapsed := &g.way.of(g.p.Member().Incarnation).lapsed
+	lapsed.Store(true)
+	if err := g.port.Do([]fabric.Op{fabric.FAA(peertest.Word, 1)}); err == nil {
+		t.Error("it executes chains")
+	}
+	if got := g.word(g.p); got != 1 {
+		t.Errorf("the word is %d", got)
+	}
+	lapsed.Store(false)
+	g.usable(g.port)
+	peertest.Do(t, g.port, fabric.FAA(peertest.Word, 1))
+	if got := g.word(g.p); got != 2 {
+		t.Errorf("the word is %d", got)
+	}
+}
+
+// Rule 16. A host that was dropped and added again, and has not heard of the time between, begins with zeroed memory; what was sent to the replica of before comes to nothing.
+func TestReplicaAgain(t *testing.T) {
+	g := newGroup(t)
+	g.backupDo(fabric.Store(peertest.Word, 1))
+	rep := g.port.(fabric.Replicator)
+	r, err := rep.Replicas(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := g.now()
+	conn := g.b.connOf(t, laneKey{g.n.Own.Incarnation, 0, target{id: 0, replica: x.Replicas[1].Number, epoch: x.Epoch}})
+	deaf := g.way.of(g.b.Member().Incarnation)
+	deaf.detach()
+	conn.exec.Lock()
+	pending, err := rep.PostBackup(&r, 0, []fabric.Op{fabric.Store(peertest.Word, 5)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.wish(member.Drop, x.Replicas[1].Host) // the ledger puts the next on the same memory node
+	go func() {
+		time.Sleep(50 * time.Millisecond)
+		conn.exec.Unlock()
+	}()
+	deaf.reattach()
+	if err := g.port.Wait(pending); err == nil {
+		t.Error("the WRITE to the replica of before has succeeded")
+	}
+	peertest.Await(t, "the new replica", func() bool {
+		x := g.now()
+		return len(x.Replicas) == 2 && x.Replicas[1].Phase == member.Copying
+	})
+	if got := g.word(g.b); got != 0 {
+		t.Errorf("the word of the new replica is %d", got)
+	}
+	g.backupDo(fabric.Store(peertest.Word, 2))
+	if got := g.word(g.b); got != 2 {
+		t.Errorf("the word of the new replica is %d", got)
+	}
+}
+
+// A backup that does not answer is dropped by its number, and another takes its place.
+func TestDropBackup(t *testing.T) {
+	g := newGroup(t)
+	rep := g.port.(fabric.Replicator)
+	r, err := rep.Replicas(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time it has been dropped already
+		if err := rep.DropBackup(&r, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	if x := g.now(); x.Find(member.Incarnation(r.Backups[0].Host)) > 0 && x.Replicas[1].Number == r.Backups[0].Number {
+		t.Errorf("%+v", *x)
+	}
+	if _, err := rep.PostBackup(&r, 0, []fabric.Op{fabric.Load(peertest.Word)}); err == nil {
+		t.Error("a chain to a backup that was dropped")
+	}
+}
+
+// What is known of the memory of a number that is not replicated is as before: a hello without target, no backups.
+func TestFactorOneIsAsBefore(t *testing.T) {
+	c := oneEach(t)
+	p := peertest.Open(t, c.Nodes[0])
+	if r, err := p.(fabric.Replicator).Replicas(0); err != nil || r.N != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	h := hello{role: roleLane, cn: 1, from: 2, to: 3}
+	b := h.encode()
+	for _, x := range b[56:] {
+		if x != 0 {
+			t.Errorf("hello ends with % x", b[56:])
+		}
+	}
+	if m := c.Nodes[0].Memory(); len(m) != 1 || m[0].Term != 0 {
+		t.Errorf("%+v", m)
+	}
+}

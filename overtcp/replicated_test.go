@@ -1,0 +1,321 @@
+package overtcp_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/mn"
+	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/overtcp"
+)
+
+var failovers = flag.Int("failovers", 3, "how often TestFailover kills the primary")
+
+// replicaEnv makes this binary a memory node with replicas: its number, and the address of the cluster.
+const replicaEnv = "DECLOCK_TEST_REPLICA"
+
+func serveReplica(with string) (io.Closer, error) {
+	var id fabric.MemID
+	var address string
+	if _, err := fmt.Sscan(with, &id, &address); err != nil {
+		return nil, err
+	}
+	o, err := overtcp.Parse(strings.TrimPrefix(address, "tcp:"))
+	if err != nil {
+		return nil, err
+	}
+	const size = 4 << 20
+	srv, err := o.Serve(context.Background(), overtcp.Memory{ID: id, Size: size, Replicas: 2, Room: 4 * size})
+	if err != nil {
+		return nil, err
+	}
+	return mn.Start(srv, mn.Config{Participants: 8})
+}
+
+// A replicas is a cluster of an etcd and three memory nodes with two copies each, all of them processes.
+type replicas struct {
+	t       *testing.T
+	address string
+	options overtcp.Options
+	mns     [3]*exec.Cmd
+}
+
+func newReplicas(t *testing.T) *replicas {
+	if testing.Short() {
+		t.Skip("leases run out")
+	}
+	dir, err := os.MkdirTemp("", "declock-overtcp") // t.TempDir's is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	x := &replicas{t: t, address: fmt.Sprintf("tcp://%s/test?insecure=true&listen=127.0.0.1:0&dead-after=%v", filepath.Join(dir, "etcd.sock"), deadAfter)}
+	startEtcd(t, dir)
+	if x.options, err = overtcp.Parse(strings.TrimPrefix(x.address, "tcp:")); err != nil {
+		t.Fatal(err)
+	}
+	for id := range x.mns {
+		x.start(fabric.MemID(id))
+	}
+	open(t, x.address) // a compute node, which copies to backups
+	x.whole()
+	return x
+}
+
+func (x *replicas) start(id fabric.MemID) {
+	x.t.Helper()
+	x.mns[id] = startSelf(x.t, fmt.Sprintf("%s=%d %s", replicaEnv, id, x.address))
+}
+
+// await waits until the coordinator's state shows something.
+func (x *replicas) await(what string, ok func(*member.State) bool) *member.State {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := x.options.Membership().Coordinator(ctx)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer c.Close()
+	w, err := c.Watch(ctx)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	for {
+		s, newer := w.State()
+		if s != nil && ok(s) {
+			return s
+		}
+		select {
+		case <-newer:
+		case <-ctx.Done():
+			for _, g := range s.Groups {
+				x.t.Logf("%+v", *g)
+			}
+			x.t.Fatalf("not within a minute: %s: %+v", what, *s)
+		}
+	}
+}
+
+// whole waits until each number has its copies.
+func (x *replicas) whole() *member.State {
+	x.t.Helper()
+	return x.await("all copies in sync", func(s *member.State) bool {
+		return len(s.Groups) == len(x.mns) && !slices.ContainsFunc(s.Groups, func(g *member.Group) bool {
+			return !g.Serving || len(g.Replicas) < 2 || slices.ContainsFunc(g.Replicas, func(r member.Replica) bool { return r.Phase != member.InSync || !s.Has(r.Host) })
+		})
+	})
+}
+
+// primary returns the memory node, as a process, that serves number 0.
+func (x *replicas) primary() fabric.MemID {
+	x.t.Helper()
+	return x.whole().Group(0).Replicas[0].ID
+}
+
+// A history judges what clients of all compute nodes of the test are granted. It goes by tokens and by what it sees itself.
+type history struct {
+	t *testing.T
+
+	mu      sync.Mutex
+	last    lock.Token
+	holds   map[lock.Token]bool // that have not ended: whether a later one was granted in another term
+	first   chan time.Time      // gets the time of the first grant in a new term
+	granted int
+	lost    int
+}
+
+func termOf(token lock.Token) uint64 { return uint64(token) >> 48 }
+
+func (h *history) grant(token lock.Token) {
+	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.granted++; token <= h.last {
+		h.t.Errorf("token %#x after %#x", uint64(token), uint64(h.last))
+	}
+	for other := range h.holds {
+		if termOf(other) == termOf(token) {
+			h.t.Errorf("OVERLAP: %#x is granted while %#x holds", uint64(token), uint64(other))
+		}
+		h.holds[other] = true
+	}
+	if termOf(token) != termOf(h.last) {
+		select {
+		case h.first <- now:
+		default:
+		}
+	}
+	h.last, h.holds[token] = token, false
+}
+
+// release ends a hold, and reports whether its client has heard that it was lost.
+func (h *history) release(token lock.Token, unlock func() error) (lost bool) {
+	h.mu.Lock()
+	passed := h.holds[token]
+	delete(h.holds, token) // before others can get it
+	h.mu.Unlock()
+	err := unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case errors.Is(err, lock.ErrLost):
+		h.lost++
+	case err == nil && passed:
+		h.t.Errorf("the release of %#x succeeds, and a later term has begun", uint64(token))
+	case err != nil && !errors.Is(err, fabric.ErrUnknownOutcome):
+		h.t.Errorf("release: %v", err)
+	}
+	return errors.Is(err, lock.ErrLost)
+}
+
+// work has clients of some compute nodes lock all the time, until stop is called.
+func (h *history) work(x *replicas, nodes int) (stop func()) {
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	ctx := context.Background()
+	for range nodes {
+		c, _ := open(x.t, x.address)
+		locks, err := c.Locks(ctx, "l", 3)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		for range 3 {
+			s, err := c.Session()
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			wg.Go(func() {
+				for !over.Load() {
+					bounded, cancel := context.WithTimeout(ctx, 30*time.Second)
+					g, err := s.Lock(bounded, locks.At(0))
+					cancel()
+					if err != nil {
+						h.t.Errorf("lock: %v", err)
+						return
+					}
+					h.grant(g.Token())
+					time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond)
+					h.release(g.Token(), g.Unlock)
+					time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+				}
+			})
+		}
+	}
+	return func() {
+		over.Store(true)
+		wg.Wait()
+	}
+}
+
+// The primary of a replicated number is killed again and again under load: holders hear of it, clients that wait get the lock from the backup, tokens grow, and within a term
+// one holds.
+func TestFailover(t *testing.T) {
+	x := newReplicas(t)
+	h := &history{t: t, holds: map[lock.Token]bool{}, first: make(chan time.Time, 1)}
+	stop := h.work(x, 2)
+	c, holder := open(t, x.address)
+	locks, err := c.Locks(t.Context(), "l", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var took []time.Duration
+	for range *failovers {
+		p := x.primary()
+		time.Sleep(50 * time.Millisecond)
+		select {
+		case <-h.first: // of an earlier one
+		default:
+		}
+		g, err := holder.Lock(t.Context(), locks.At(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.grant(g.Token())
+		killed := time.Now()
+		kill(t, x.mns[p])
+		took = append(took, h.awaitTerm().Sub(killed).Round(time.Millisecond))
+		if !h.release(g.Token(), g.Unlock) {
+			t.Error("the holder has not heard of the loss")
+		}
+		late, _ := open(t, x.address)
+		if found, err := late.Locks(t.Context(), "l", 3); err != nil || found.At(0).Addr() != locks.At(0).Addr() {
+			t.Errorf("a process that joins after a failover finds lock %v, %v; others have %v", found, err, locks.At(0))
+		}
+		if err := late.Close(); err != nil {
+			t.Error(err)
+		}
+		x.start(p)
+	}
+	stop()
+	slices.Sort(took)
+	t.Logf("%d grants, %d holds lost; from the kill to the first grant: %v", h.granted, h.lost, took)
+}
+
+// awaitTerm returns when the first lock was granted in a new term.
+func (h *history) awaitTerm() time.Time {
+	h.t.Helper()
+	select {
+	case at := <-h.first:
+		return at
+	case <-time.After(30 * time.Second):
+		h.t.Fatal("no grant within 30 s")
+	}
+	return time.Time{}
+}
+
+// A primary that stands still is deposed when its lease has run out. When it goes on, it is not believed.
+func TestFailoverStopped(t *testing.T) {
+	x := newReplicas(t)
+	h := &history{t: t, holds: map[lock.Token]bool{}, first: make(chan time.Time, 1)}
+	stop := h.work(x, 2)
+	for range 2 {
+		p := x.primary()
+		select {
+		case <-h.first:
+		default:
+		}
+		stopped := time.Now()
+		if err := x.mns[p].Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("from the stop to the first grant: %v", h.awaitTerm().Sub(stopped).Round(time.Millisecond))
+		if err := x.mns[p].Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.whole()
+	stop()
+	t.Logf("%d grants, %d holds lost", h.granted, h.lost)
+}
+
+// Data is not copied yet: a store or tree on a number with replicas is refused.
+func TestReplicatedStoreRefused(t *testing.T) {
+	x := newReplicas(t)
+	c, _ := open(t, x.address)
+	if _, err := c.Store(t.Context(), "s", objstore.Config{Objects: 10}); !errors.Is(err, declock.ErrReplicated) {
+		t.Errorf("store: %v", err)
+	}
+	if _, err := c.Tree(t.Context(), "t", btree.Config{Nodes: []fabric.MemID{1}}); !errors.Is(err, declock.ErrReplicated) {
+		t.Errorf("tree: %v", err)
+	}
+}
