@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/objstore"
 )
 
 // Defaults of WithSessions and WithLockSessions.
@@ -51,8 +48,8 @@ type worker struct {
 	home   *pool
 	s      *Session
 	losses uint64 // Cluster.changes when the session was opened
-	stores map[*Store]*objstore.Client
-	trees  map[*Tree]*btree.Client
+	// clients are those of stores and trees, by the number of what they share.
+	clients map[uint64]collectionClient
 }
 
 // take returns a worker for the caller alone, until give. It waits for one until ctx ends.
@@ -192,7 +189,7 @@ func (p *pool) close() {
 // openSession opens the worker's session.
 func (w *worker) openSession() (err error) {
 	w.losses = w.home.c.changes.Load()
-	w.stores, w.trees = nil, nil
+	w.clients = map[uint64]collectionClient{}
 	w.s, err = w.home.c.Session()
 	return err
 }
@@ -212,51 +209,6 @@ func (w *worker) renewed() (*worker, error) {
 		return nil, err
 	}
 	return w, nil
-}
-
-// store returns the worker's client of a store.
-func (w *worker) store(st *Store) (*objstore.Client, error) {
-	if cl := w.stores[st]; cl != nil {
-		return cl, nil
-	}
-	cl, err := reported(&st.notified, st.Losses, func() (*objstore.Client, error) { return st.Client(w.s) })
-	if err != nil {
-		return nil, err
-	}
-	if w.stores == nil {
-		w.stores = map[*Store]*objstore.Client{}
-	}
-	w.stores[st] = cl
-	return cl, nil
-}
-
-// reported opens a client. A loss that has been reported before is not again, by the client that is the first to work on what is left.
-func reported[K any](notified *atomic.Uint32, losses func() uint32, open func() (K, error)) (K, error) {
-	known := losses()
-	if notified.Load() != known {
-		return open()
-	}
-	k, err := open()
-	if errors.Is(err, ErrMemoryLost) && losses() == known {
-		k, err = open()
-	}
-	return k, err
-}
-
-// tree returns the worker's client of a tree.
-func (w *worker) tree(t *Tree) (*btree.Client, error) {
-	if cl := w.trees[t]; cl != nil {
-		return cl, nil
-	}
-	cl, err := reported(&t.notified, t.Losses, func() (*btree.Client, error) { return t.Client(w.s) })
-	if err != nil {
-		return nil, err
-	}
-	if w.trees == nil {
-		w.trees = map[*Tree]*btree.Client{}
-	}
-	w.trees[t] = cl
-	return cl, nil
 }
 
 // Use calls f with a session that no other goroutine uses meanwhile, and waits for one until ctx ends: for several operations in a row, or for locks that

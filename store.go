@@ -2,7 +2,6 @@ package declock
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
@@ -17,8 +16,7 @@ import (
 // ErrMemoryLost: memory of the store has been lost. One operation returns it after a loss, and those that were under way.
 type Store struct {
 	*objstore.Store
-	c        *Cluster
-	notified atomic.Uint32 // losses that a client has been notified of
+	shared shared[*objstore.Client]
 }
 
 // Store opens the object store with a name, and makes it if there is none.
@@ -32,8 +30,14 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 		if cfg.Nodes, err = nodesOf(c, cfg.Nodes, all, port, name, objstore.Stores.Find); err != nil {
 			return nil, err
 		}
-		st, err := objstore.Open(port, cfg)
-		return &Store{Store: st, c: c}, err
+		opened, err := objstore.Open(port, cfg)
+		if err != nil {
+			return nil, err
+		}
+		st := &Store{Store: opened}
+		st.shared.share(c, opened.Losses, st.Client)
+		st.shared.trim = (*objstore.Client).Trim
+		return st, nil
 	})
 }
 
@@ -49,7 +53,7 @@ func (c *Cluster) DropStore(ctx context.Context, name string) error {
 // Config.LockTimeoutNs, or by a context with Session.Do. ErrMemoryLost: memory of the store
 // has been lost since the last client was opened, or since the store was; the next call succeeds.
 func (st *Store) Client(s *Session) (*objstore.Client, error) {
-	return clientOf(s, &st.notified, st.Losses, "objects of the store", st.Store.Client)
+	return clientOf(s, &st.shared.notified, st.Losses, "objects of the store", st.Store.Client)
 }
 
 func (st *Store) opened(l lock.Locker) (collectionClient, error) { return st.Store.Client(l) }

@@ -3,7 +3,6 @@ package declock
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
@@ -15,8 +14,7 @@ import (
 // Any number of goroutines may use it, as a [Store]: sessions come from the same pool, contexts and results are as there, and so is ErrMemoryLost.
 type Tree struct {
 	*btree.Tree
-	c        *Cluster
-	notified atomic.Uint32 // losses that a client has been notified of
+	shared shared[*btree.Client]
 }
 
 // Tree opens the index with a name, and makes it if there is none. cfg says how (the zero
@@ -28,8 +26,13 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 		if cfg.Nodes, err = nodesOf(c, cfg.Nodes, all, port, name, btree.Trees.Find); err != nil {
 			return nil, err
 		}
-		t, err := btree.Open(port, cfg)
-		return &Tree{Tree: t, c: c}, err
+		opened, err := btree.Open(port, cfg)
+		if err != nil {
+			return nil, err
+		}
+		t := &Tree{Tree: opened}
+		t.shared.share(c, opened.Losses, t.Client)
+		return t, nil
 	})
 }
 
@@ -42,7 +45,7 @@ func (c *Cluster) DropTree(ctx context.Context, name string) error {
 // time. Its waits for locks are bounded by Config.LockTimeoutNs, or by a context with Session.Do. ErrMemoryLost: memory of the tree
 // has been lost since the last client was opened, or since the tree was; the next call succeeds.
 func (t *Tree) Client(s *Session) (*btree.Client, error) {
-	return clientOf(s, &t.notified, t.Losses, fmt.Sprintf("the keys of tree %q", t.Name()), t.Tree.Client)
+	return clientOf(s, &t.shared.notified, t.Losses, fmt.Sprintf("the keys of tree %q", t.Name()), t.Tree.Client)
 }
 
 func (t *Tree) opened(l lock.Locker) (collectionClient, error) { return t.Tree.Client(l) }

@@ -83,28 +83,26 @@ func (s *TreeScan) page(list []entry, size int) (_ []entry, more bool, err error
 	if s.r.Limit > 0 {
 		size = min(size, s.r.Limit)
 	}
-	u, err := s.t.begin(s.ctx)
-	if err != nil {
-		return list, false, err
-	}
 	r := s.r
 	r.Limit = 0
-	it := u.Scan(r)
-	var buf []byte
-	for len(list) < size && len(buf) < pageBytes {
-		if !it.Next() {
-			err = it.Err()
-			it.Close()
-			return list, false, u.end(s.ctx, err)
+	err = s.t.shared.do(s.ctx, func(c *btree.Client) error {
+		it := c.Scan(r)
+		defer it.Close()
+		var buf []byte
+		for len(list) < size && len(buf) < pageBytes {
+			if !it.Next() {
+				return it.Err()
+			}
+			if s.begun && bytes.Equal(it.Key(), s.r.From) {
+				continue
+			}
+			begin := len(buf)
+			buf = append(append(buf, it.Key()...), it.Value()...)
+			k, e := begin+len(it.Key()), len(buf)
+			list = append(list, entry{buf[begin:k:k], buf[k:e:e]})
 		}
-		if s.begun && bytes.Equal(it.Key(), s.r.From) {
-			continue
-		}
-		begin := len(buf)
-		buf = append(append(buf, it.Key()...), it.Value()...)
-		k, e := begin+len(it.Key()), len(buf)
-		list = append(list, entry{buf[begin:k:k], buf[k:e:e]})
-	}
-	it.Close()
-	return list, true, u.end(s.ctx, nil)
+		more = true
+		return nil
+	})
+	return list, more, err
 }

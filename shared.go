@@ -1,0 +1,83 @@
+package declock
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+)
+
+// A shared is what stores and trees have for goroutines without a session of their own: each operation takes one from the cluster's pool.
+type shared[K collectionClient] struct {
+	c        *Cluster
+	number   uint64        // of no other store or tree of this process
+	notified atomic.Uint32 // losses that a client has been notified of
+	losses   func() uint32
+	open     func(*Session) (K, error)
+	trim     func(K) // gives up the memory of large values, after an operation that has succeeded; nil: there is none
+}
+
+// lastShared is the number of the last one that was made.
+var lastShared atomic.Uint64
+
+// share makes x that of a store or tree, whose losses are counted by losses, and whose clients open opens.
+func (x *shared[K]) share(c *Cluster, losses func() uint32, open func(*Session) (K, error)) {
+	x.c, x.number, x.losses, x.open = c, lastShared.Add(1), losses, open
+}
+
+// do calls f with a client that no other goroutine uses meanwhile. The end of ctx ends the wait for a session, and what f waits for.
+func (x *shared[K]) do(ctx context.Context, f func(K) error) error {
+	w, err := x.c.work.take(ctx)
+	if err != nil {
+		return err
+	}
+	k, err := x.client(w)
+	begun := 0
+	if err == nil {
+		begun, err = w.s.s.Begin(ctx)
+	}
+	if err != nil {
+		w.home.give(w)
+		return err
+	}
+	returned := false
+	defer func() {
+		if !returned { // f has panicked: the session is in the middle of an operation
+			w.home.lose()
+		}
+	}()
+	err = f(k)
+	returned = true
+	if begun != 0 {
+		err = w.s.s.End(ctx, begun, err)
+	}
+	switch {
+	case err == nil:
+		if x.trim != nil {
+			x.trim(k)
+		}
+	case errors.Is(err, ErrMemoryLost):
+		x.notified.Store(x.losses())
+	case dropped(err):
+		k.Close()
+		delete(w.clients, x.number)
+	}
+	w.home.give(w)
+	return err
+}
+
+// client returns a worker's client. A loss that has been reported before is not again, by the client that is the first to work on what is left.
+func (x *shared[K]) client(w *worker) (k K, err error) {
+	if k, ok := w.clients[x.number].(K); ok {
+		return k, nil
+	}
+	known := x.losses()
+	reported := x.notified.Load() == known
+	k, err = x.open(w.s)
+	if reported && errors.Is(err, ErrMemoryLost) && x.losses() == known {
+		k, err = x.open(w.s)
+	}
+	if err == nil {
+		w.clients[x.number] = k
+	}
+	return k, err
+}
