@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"reflect"
 	"regexp"
 	"strings"
@@ -176,6 +178,33 @@ func TestClaimsInMarkdown(t *testing.T) {
 	}
 	if want := "- `x`, paper's (yes): by n, 1: 2\n- `x`, ours (**no**)\n  - because\n"; reasons.String() != want {
 		t.Errorf("%s", reasons.String())
+	}
+}
+
+// Every claim of the documentation that does not come out, or in part, has a reason there.
+func TestEveryNoHasAReason(t *testing.T) {
+	claims, err := os.ReadFile("../../docs/claims.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons, err := os.ReadFile("../../docs/reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(claims)) {
+		cells := strings.Split(strings.Trim(line, "|\n "), " | ")
+		if len(cells) != 6 || !strings.Contains(cells[5], "*") {
+			continue
+		}
+		n++
+		_, after, ok := strings.Cut(string(reasons), fmt.Sprintf("- %s, %s (%s)", cells[0], cells[1], cells[5]))
+		if _, next, _ := strings.Cut(after, "\n"); !ok || !strings.HasPrefix(next, "  - ") {
+			t.Errorf("%s: %s (%s): no reason in docs/reasons.md", cells[0], cells[1], cells[5])
+		}
+	}
+	if n == 0 {
+		t.Error("no claims that do not come out")
 	}
 }
 

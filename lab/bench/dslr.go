@@ -41,7 +41,7 @@ var (
 				m.Rate, m.WarmupNs, m.WindowNs = 1e3*float64(m.Clients)/ms, fabric.Millisecond, fabric.Time(400*ms*1e6)
 			}
 		}},
-		loads: []load{{"16 locks", func(m *Micro) { m.Locks, m.Theta = 16, 0 }}}})
+		loads: []load{{"16 locks", func(m *Micro) { m.Locks, m.Theta = 16, 0 }}}, log: true})
 )
 
 const dslrNote = " N-CoSED, DrTM's lease lock and servers' queues, its other baselines, are not here; cas is its Retry-on-Fail."

@@ -53,7 +53,7 @@ func judgeQueue(rows Rows) []Claim {
 	short, long := left.Where("lock", "declock-tf", "read_pct", 50), left.Where("lock", "declock-tf", "read_pct", 50, "cs_len", 16)
 	top := left.Max("refetch_per_release")
 	return []Claim{
-		Claim{Text: "refetches for each release, at most", Paper: 0.018, Prototype: "0.001 to 0.023", Note: fmt.Sprintf("the most is at %s data operations and %s %% reads; %s",
+		Claim{Text: "refetches for each release, at most", Paper: 0.018, Prototype: "0.001 to 0.023", Note: fmt.Sprintf("the most is at %s data operations and %s %% reads. The sooner a release follows, the less likely the next entry is written already: %s",
 			top.Text("cs_len"), top.Text("read_pct"), inWords(left.Where("read_pct", 50), "declock-tf", "cs_len", "refetch_per_release"))}.AtMost(most, 0.018),
 		Claim{Text: "refetches with 16 data operations over the most", Note: "the paper: fewer with longer critical sections"}.
 			AtMost(Ratio(long.Max("refetch_per_release"), short.Max("refetch_per_release"), "refetch_per_release"), 0.5),

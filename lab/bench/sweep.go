@@ -84,6 +84,7 @@ type sweep struct {
 	mutexes []string // locks that its authors ran without shared holders
 	course
 	all, few []float64
+	log      bool // throughput is drawn by orders of magnitude
 }
 
 // A load is a workload of a figure, by its name there.
@@ -119,7 +120,9 @@ func (s *sweep) points(o Options) (points []Point) {
 func (s *sweep) plots(name, title string) func(Rows) []Plot {
 	return func(rows Rows) (plots []Plot) {
 		for i, l := range s.loads {
-			plots = append(plots, throughputPlot(fmt.Sprintf("%s-%d", name, i+1), title+": "+l.name, s.param, rows.Where("part", l.name), s.axis)...)
+			p := throughputPlot(fmt.Sprintf("%s-%d", name, i+1), title+": "+l.name, s.param, rows.Where("part", l.name), s.axis)
+			p[0].Y.Log = s.log
+			plots = append(plots, p...)
 		}
 		return plots
 	}
