@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -194,6 +195,10 @@ func (r *Region) Level(port fabric.Port, first fabric.Addr, words int) error {
 			}
 		}
 	}
+	// In another epoch another primary serves, which may have nothing of what is to be levelled.
+	if now, err := r.Backups(port); err != nil || now.group.Epoch != b.group.Epoch {
+		return fmt.Errorf("memory: words at %v: %w: %w", first, fabric.ErrUnknownOutcome, cmp.Or(err, fabric.ErrStaleEpoch))
+	}
 	return nil
 }
 
@@ -213,6 +218,15 @@ func (b *Backups) levelOne(i int, first fabric.Addr, there, here []byte) (differ
 		}
 	}
 	return differ, nil
+}
+
+// epoch returns the epoch in which a replicated region is served, 0: it is not replicated, or that is not known.
+func (c *changer) epoch() uint32 {
+	b, err := c.r.Backups(c.port)
+	if err != nil {
+		return 0
+	}
+	return b.group.Epoch
 }
 
 // raise makes the change word of each backup one of a change that is not done, if that is still so at the primary: else another client has. It comes before any page of the

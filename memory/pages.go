@@ -241,9 +241,6 @@ func (p *Pages) Owner(off uint64, e *Entry) (mine, free bool) {
 	return o == e.slot+1, o == ownerFree
 }
 
-// Has reports whether a run is what it was. One that was taken when the memory node ended may be taken by none: a backup has been promoted that has nothing of that change.
-func (p *Pages) Has(x *Run) bool { return p.words[x.page] == x.word }
-
 // Owned returns how many bytes an entry has, with those of its own memory.
 func (p *Pages) Owned(e *Entry) uint64 { return uint64(p.owned(e.slot+1)) << p.r.plan.pageShift }
 
@@ -428,12 +425,17 @@ func (p *Pages) unsound() int {
 // begin begins a change after the word that a copy of the table is of, and does it. It returns false if the table has changed since. An error beside true
 // says that the change is begun and not done: it takes effect all the same, for the next client does the rest.
 func (c *changer) begin(p *Pages, owner, first, n int) (bool, error) {
-	w := p.change.next(owner, first, n)
+	w, epoch := p.change.next(owner, first, n), c.epoch()
 	ops, err := c.do(fabric.CAS(c.r.Stamp(), uint64(p.change), uint64(w)))
 	if err != nil || !ops[0].Swapped() {
 		return false, err
 	}
-	return true, c.settle(w)
+	if err := c.settle(w); err != nil || !c.r.Replicated() {
+		return true, err
+	}
+	// If the primary ended before the backups had the change, there is nothing of it, and another may have made the very same: it is begun anew. If there is, the pages
+	// are leaked.
+	return epoch != 0 && epoch == c.epoch(), nil
 }
 
 // settle does the rest of a change.
@@ -631,7 +633,7 @@ func (c *changer) allowed(t *taking) error {
 // failed was not executed (fabric.Refused), the run is the caller's still.
 func (r *Region) Shrink(port fabric.Port, e *Entry, x Run) error {
 	c := changer{r, port}
-	for {
+	for again := false; ; again = r.Replicated() {
 		w, err := c.idle()
 		if err != nil {
 			return err
@@ -639,6 +641,9 @@ func (r *Region) Shrink(port fabric.Port, e *Entry, x Run) error {
 		ops, err := c.do(fabric.Load(r.Head(&x)))
 		if err != nil {
 			return err
+		}
+		if pageWord(ops[0].Old) != x.word && again {
+			return nil // the first attempt has survived a promotion
 		}
 		if pageWord(ops[0].Old) != x.word {
 			return fmt.Errorf("%w: at %#x of %q", ErrRun, x.Off, e.Name)

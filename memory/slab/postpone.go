@@ -17,10 +17,11 @@ type postponed struct {
 }
 
 // postpone keeps a run that has no class yet for later, if err says for certain that what failed was not executed. Otherwise the run may get a class, or its
-// bits be cleared, at any time: no client gets it, or blocks of it of a size, as long as this compute node lives.
+// bits be cleared, at any time: no client gets it, or blocks of it of a size, as long as this compute node lives. Nor of replicated memory: a promotion may undo that it was
+// taken, and then it is another's, by the very same word.
 func (h *Heap) postpone(w *Worker, x memory.Run, size uint64, err error) {
 	h.touch(w, x.Off/unit)
-	if !fabric.Refused(err) {
+	if !fabric.Refused(err) || h.cfg.Region.Replicated() {
 		for off := x.Off; off+size <= x.Off+x.Size; off += size {
 			h.lose(w, off/unit)
 		}
@@ -40,10 +41,7 @@ func (h *Heap) resume(w *Worker, size uint64) (memory.Run, error) {
 		}
 		h.touch(w, x.Off/unit)
 		// The change by which it was taken may not be done yet.
-		p, err := h.cfg.Region.Pages(w.Path())
-		if err == nil && !p.Has(&x) {
-			continue
-		}
+		_, err := h.cfg.Region.Pages(w.Path())
 		if err == nil && x.Size == size {
 			return x, nil
 		}
