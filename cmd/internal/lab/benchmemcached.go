@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -61,7 +60,6 @@ type mcRow struct {
 	Rate    float64 `json:"requests_per_s"`
 	P50     float64 `json:"p50_us"`
 	P99     float64 `json:"p99_us"`
-	rounds  []mcRow
 }
 
 func (o *mcOptions) run(ctx context.Context, env *command.Env) error {
@@ -73,15 +71,12 @@ func (o *mcOptions) run(ctx context.Context, env *command.Env) error {
 		name string
 		keys int // of a get; 0: a set
 	}{{"get", 1}, {fmt.Sprintf("get of %d keys", o.perGet), o.perGet}, {"set", 0}}
-	var rows []*mcRow
 	for _, t := range targets {
 		if err := o.fill(ctx, t); err != nil {
 			return fmt.Errorf("%s: %w", t, err)
 		}
-		for _, k := range kinds {
-			rows = append(rows, &mcRow{Target: t, Request: k.name})
-		}
 	}
+	rounds := make([][]mcRow, len(targets)*len(kinds))
 	line := command.NewLine(env.Stderr)
 	defer line.Clear()
 	for round := range o.rounds {
@@ -95,26 +90,21 @@ func (o *mcOptions) run(ctx context.Context, env *command.Env) error {
 				if err != nil {
 					return fmt.Errorf("%s: %w", target, err)
 				}
-				rows[t*len(kinds)+k].rounds = append(rows[t*len(kinds)+k].rounds, r)
+				r.Target, r.Request = target, kind.name
+				of := &rounds[t*len(kinds)+k]
+				*of = append(*of, r)
 			}
 		}
 	}
 	table := &report.Table{Head: []string{"server", "request", "requests/s", "p50 us", "p99 us"}}
-	for _, r := range rows {
-		r.Rate, r.P50, r.P99 = r.median(func(x mcRow) float64 { return x.Rate }), r.median(func(x mcRow) float64 { return x.P50 }), r.median(func(x mcRow) float64 { return x.P99 })
+	var rows []mcRow
+	for _, list := range rounds {
+		r := medians(list)
+		rows = append(rows, r)
 		table.Add(r.Target, r.Request, strconv.FormatFloat(r.Rate, 'f', 0, 64), strconv.FormatFloat(r.P50, 'f', 1, 64), strconv.FormatFloat(r.P99, 'f', 0, 64))
 	}
 	rep := report.Report{Experiment: "memcached", Fabric: "real", Config: map[string]any{"conns": o.conns, "keys": o.keys, "size": o.size, "rounds": o.rounds}, Rows: report.Rows(rows)}
 	return env.Print(o.json, rep, table.Write)
-}
-
-func (r *mcRow) median(of func(mcRow) float64) float64 {
-	var list []float64
-	for _, x := range r.rounds {
-		list = append(list, of(x))
-	}
-	slices.Sort(list)
-	return list[len(list)/2]
 }
 
 func mcDial(ctx context.Context, target string) (net.Conn, error) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -230,21 +231,20 @@ func (m *meter) row(ops float64) tcpRow {
 	}
 }
 
-// medians returns the median of each figure.
-func medians(list []tcpRow) tcpRow {
-	row := list[0]
-	for _, of := range []func(*tcpRow) *float64{
-		func(r *tcpRow) *float64 { return &r.Rate }, func(r *tcpRow) *float64 { return &r.GetP50 }, func(r *tcpRow) *float64 { return &r.GetP99 },
-		func(r *tcpRow) *float64 { return &r.SetP50 }, func(r *tcpRow) *float64 { return &r.SetP99 }, func(r *tcpRow) *float64 { return &r.User },
-		func(r *tcpRow) *float64 { return &r.Kernel }, func(r *tcpRow) *float64 { return &r.Syscalls }, func(r *tcpRow) *float64 { return &r.Voluntary },
-		func(r *tcpRow) *float64 { return &r.Involuntary }, func(r *tcpRow) *float64 { return &r.Others }, func(r *tcpRow) *float64 { return &r.Idle },
-	} {
+// medians returns the median of each figure of rows that are alike otherwise.
+func medians[T any](rounds []T) (row T) {
+	row = rounds[0]
+	to := reflect.ValueOf(&row).Elem()
+	for i := range to.NumField() {
+		if to.Field(i).Kind() != reflect.Float64 {
+			continue
+		}
 		var values []float64
-		for i := range list {
-			values = append(values, *of(&list[i]))
+		for _, r := range rounds {
+			values = append(values, reflect.ValueOf(r).Field(i).Float())
 		}
 		slices.Sort(values)
-		*of(&row) = values[len(values)/2]
+		to.Field(i).SetFloat(values[len(values)/2])
 	}
 	return row
 }
