@@ -1,0 +1,42 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Of memory nodes with replicas, status shows what serves each number, and where its copies are; one that is killed is replaced, and the cluster goes on. One that is started in
+// its place gets copies. A store there is refused.
+func TestReplicas(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts many processes")
+	}
+	t.Parallel()
+	w := newWorld(t)
+	up, at := w.overTCP("--cns", "1", "--mns", "3", "--replicas", "2")
+	w.shows(at, `mn0 +mn0 +yes +mn\d in sync +2 of 2 +1 `, `mn1 +mn1 +yes +mn\d in sync +2 of 2 +1 `, `mn2 +mn2 +yes +mn\d in sync +2 of 2 +1 `)
+	if _, said := w.run(2, append([]string{"replay", "--keys", "500", "--ops", "1k"}, at...)...); !strings.Contains(said, "only locks can be on memory nodes with replicas yet") {
+		t.Errorf("replay says %s", said)
+	}
+	pids := slices.DeleteFunc(w.processes("--mem"), func(pid int) bool {
+		args := cmdline(pid)
+		return args[slices.Index(args, "--mem")+1] != "0"
+	})
+	if len(pids) != 1 {
+		t.Fatalf("%d processes are memory node 0", len(pids))
+	}
+	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	w.shows(at, `mn0 +mn[12] +yes +mn[12] in sync +2 of 2 +2 `, `is up`)
+	if isDone(up) {
+		t.Fatalf("it has ended with %d\n%s", up.code, up.stderr.String())
+	}
+	p := w.start(append([]string{"declock-mn", "--size", "64MiB", "--mem", "0", "--replicas", "2", "--label", "rack-b", "--listen", "127.0.0.1:0"}, at...)...)
+	p.says("ready node=mn0")
+	w.shows(at, `!DOWN`, `!1 of 2`, `mn1 +mn1 +yes +mn\d in sync +2 of 2 +1 `)
+	w.terminate(p)
+	w.down(up)
+}
