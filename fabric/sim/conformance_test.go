@@ -31,6 +31,27 @@ func (h harness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
 	return c
 }
 
+// StartReplicated is fabrictest.ReplicaHarness.
+func (h harness) StartReplicated(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
+	c := &cluster{Cluster: sim.New(h.cfg), t: t}
+	p := c.AddReplicatedMN(cfg.Mem[0], 2)
+	c.AddBackup(p, c.AddMN(cfg.Mem[1]))
+	for range cfg.CNs {
+		c.nodes = append(c.nodes, c.AddCN())
+	}
+	return promoting{c}
+}
+
+// A promoting is a cluster with a backup.
+type promoting struct{ *cluster }
+
+func (c promoting) Promote() {
+	if err := c.cluster.Promote(0); err != nil {
+		c.t.Fatal(err)
+	}
+	c.Wait()
+}
+
 func (c *cluster) Node(i int) fabric.Node { return c.nodes[i] }
 
 func (c *cluster) Go(p fabric.Port, body func(fabric.Port)) {

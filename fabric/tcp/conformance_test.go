@@ -30,6 +30,29 @@ func (h harness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
 	return c
 }
 
+// StartReplicated is fabrictest.ReplicaHarness.
+func (h harness) StartReplicated(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
+	c := newTestCluster(t)
+	change := func(o *Options) {
+		if h.change != nil {
+			h.change(o)
+		}
+	}
+	c.change = func(o *Options) { change(o); o.Replicas = 2 }
+	c.Serve(0, cfg.Mem[0])
+	c.change = change
+	c.Serve(1, cfg.Mem[1])
+	for range cfg.CNs {
+		c.Join()
+	}
+	g := &group{testCluster: c, t: t}
+	peertest.Await(t, "the group", func() bool { return g.now() != nil && g.now().Serving })
+	g.wish(member.AddBackup, c.Servers[1].Member().Incarnation)
+	g.sync()
+	g.known()
+	return g
+}
+
 type testCluster struct {
 	peertest.Cluster[*node, *MemoryServer]
 	way    *detachable // to Members

@@ -15,7 +15,7 @@ import (
 // A group is number 0 with a primary on memory node 0 and a backup on memory node 1, in sync, and two compute nodes with a Port each.
 type group struct {
 	*testCluster
-	t    *testing.T
+	t    testing.TB
 	p, b *MemoryServer
 	n    *node
 	port fabric.Port
@@ -71,6 +71,24 @@ func (g *group) wish(kind member.ChangeKind, host member.Incarnation) {
 			g.t.Fatal(err)
 		}
 	}
+}
+
+// known waits until all compute nodes know how number 0 is served, and can use it.
+func (g *group) known() {
+	g.t.Helper()
+	for _, n := range g.Nodes {
+		peertest.Await(g.t, "compute nodes know", func() bool {
+			st, _ := n.State()
+			r := remoteOf(n, 0)
+			return st.Group(0).Changed == g.now().Changed && st.Group(0).Serving && r != nil && r.MN.Epoch == g.now().Epoch && r.lanes[0].conn.Load() != nil
+		})
+	}
+}
+
+// Promote is fabrictest.Promoter.
+func (g *group) Promote() {
+	g.wish(member.Promote, g.now().Replicas[1].Host)
+	g.known()
 }
 
 // usable waits until a Port can use number 0, and attaches it to the present epoch.
