@@ -13,7 +13,8 @@
 //
 // The events are: the effect of the next operation of a chain (in order, for each client and memory node), the delivery of the
 // next message between two clients, a client that goes on when what it waits for has come, a deadline that passes, the fencing of a
-// killed node, and actions ([Cluster.Sometime]). A run ends when nothing more can happen.
+// killed node, and actions ([Cluster.Sometime]). Messages over a link that is cut ([Cluster.SometimeCut]) never arrive. A run ends when
+// nothing more can happen.
 //
 // # States
 //
