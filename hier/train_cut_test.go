@@ -1,6 +1,7 @@
 package hier_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -143,4 +144,37 @@ func TestLongSectionsCostNoReset(t *testing.T) {
 			t.Errorf("%d %% readers: %d resets", readers, n)
 		}
 	}
+}
+
+// A member of a train has given up, and its grant is behind a link that is cut: its node has no client that looks for it, and all nodes answer the clients that
+// wait behind. The lock goes on when one of these has waited for so long that it has any lock reset (docs/limits.md).
+func TestAbandonedBehindCutLink(t *testing.T) {
+	const reset = 50 * ms
+	r := newRig(t, 1, 4, "declock", roomy, unsynced, waits(ms, reset))
+	var w witness
+	r.client(0, "holds", func(k *hier.Locker) { r.hold(k, &w, 0, lock.Exclusive, 0, 60*us) })
+	r.client(1, "first", func(k *hier.Locker) { r.hold(k, &w, 0, lock.Exclusive, 5*us, us) })
+	r.client(2, "gives up", func(k *hier.Locker) {
+		at(k, 10*us)
+		var h lock.Hold
+		if err := k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: lock.Exclusive, Deadline: 200 * us}); !errors.Is(err, lock.ErrTimeout) {
+			t.Errorf("with a deadline: %v", err)
+		}
+	})
+	var granted fabric.Time
+	r.client(3, "behind", func(k *hier.Locker) {
+		at(k, 15*us)
+		var h lock.Hold
+		acquire(t, k, &h, r.lock(0), lock.Exclusive)
+		granted = k.Port().Now()
+		w.enter(t, &h)
+		w.exit(&h)
+		must(t, k.Release(&h, nil))
+	})
+	r.c.Cut(sim.OfCN(2), sim.OfCN(3), fabric.Second)
+	must(t, r.c.RunUntil(500*ms))
+	if granted == 0 || granted > reset+20*ms || r.led() != 1 {
+		t.Errorf("granted at %d us, %d resets", granted/us, r.led())
+	}
+	r.wantFree(0)
 }
