@@ -147,3 +147,32 @@ func ExampleStore() {
 	// page of /index <nil>
 	// page of /index <nil>
 }
+
+// Many objects at once. Each key is an operation of its own.
+func ExampleStore_GetMulti() {
+	ctx := context.Background()
+	c := opening()
+	defer c.Close()
+	st, err := c.Store(ctx, "pages", objstore.Config{Objects: 10_000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := st.SetMulti(ctx, []declock.SetItem{
+		{Key: []byte("a"), Value: []byte("1")},
+		{Key: []byte("b"), Value: []byte("2"), SetOptions: declock.SetOptions{TTL: time.Hour}},
+	}); err != nil {
+		log.Fatal(err)
+	}
+	keys := [][]byte{[]byte("a"), []byte("b"), []byte("c")}
+	found, err := st.GetMulti(ctx, keys)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i, r := range found {
+		fmt.Printf("%s: %q %v\n", keys[i], r.Value, r.Err)
+	}
+	// Output:
+	// a: "1" <nil>
+	// b: "2" <nil>
+	// c: "" objstore: key not found
+}

@@ -211,6 +211,14 @@ func Do(l Locker, ops []fabric.Op) error {
 	return l.Port().Do(ops)
 }
 
+// Ready is Attacher.Ready, of a Locker that has it.
+func Ready(l Locker, a fabric.Addr) error {
+	if k, ok := l.(Attacher); ok {
+		return k.Ready(a)
+	}
+	return nil
+}
+
 // A Leaver is a Locker that knows when its compute node has nothing more to do with some locks.
 type Leaver interface {
 	// Left reports whether the compute node has no ticket in the queues of some locks, and none that it could not give up, and takes part in no

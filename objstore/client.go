@@ -37,6 +37,7 @@ type Client struct {
 	mirrored *mirrored // of a client that has changed replicated memory
 
 	object Object // of Update: here, since it is given away
+	batch  batch  // of GetMulti
 
 	inherited, passed []byte // the handoff that comes with a lock, and the one for the next holder; nil: there are none
 	waited            bool   // for the lock that is held, for another client of this node
@@ -152,12 +153,12 @@ func (c *Client) Close() { c.session.Close() }
 // discard frees what the client has of its store.
 func (c *Client) discard() {
 	c.s.h.Member.Remove(&c.user)
-	for _, b := range [][]byte{c.slots, c.block, c.obj, c.out, c.table} {
+	for _, b := range [][]byte{c.slots, c.block, c.obj, c.out, c.table, c.batch.slots} {
 		if b != nil {
 			c.port.Free(b)
 		}
 	}
-	c.slots, c.block, c.obj, c.out, c.table = nil, nil, nil, nil, nil
+	c.slots, c.block, c.obj, c.out, c.table, c.batch.slots = nil, nil, nil, nil, nil, nil
 	if c.mirrored != nil {
 		c.port.Free(c.mirrored.image)
 		c.mirrored = nil
@@ -240,6 +241,7 @@ func (c *Client) Trim() {
 	clear(c.ops[:])
 	clear(c.reads[:])
 	clear(c.before[:])
+	clear(c.batch.ops[:cap(c.batch.ops)])
 	c.req = lock.Request{}
 	lock.Trim(c.l)
 	c.session.End()

@@ -68,7 +68,7 @@ func (c *Client) tryRead(k *work) (outcome, error) {
 	if err := c.doUnlocked(ops); err != nil {
 		return unclear, err
 	}
-	slot, found, s := c.matchSlot(k)
+	slot, found, s := c.matchSlot(k, c.slots)
 	switch {
 	case s != present:
 		return s, nil
@@ -83,10 +83,10 @@ func (c *Client) tryRead(k *work) (outcome, error) {
 
 // matchSlot looks for the key's fingerprint in the slots that have been read. It is present if it
 // is in one slot only, which matchSlot returns, and absent if it is in none and there are no other slots.
-func (c *Client) matchSlot(k *work) (slot fabric.Addr, w slotWord, s outcome) {
+func (c *Client) matchSlot(k *work, slots []byte) (slot fabric.Addr, w slotWord, s outcome) {
 	last := c.s.geo.slots
 	for i := range last {
-		v := slotWord(wordAt(c.slots, i))
+		v := slotWord(wordAt(slots, i))
 		if v == 0 || v.fp() != k.fp {
 			continue
 		}
@@ -98,7 +98,7 @@ func (c *Client) matchSlot(k *work) (slot fabric.Addr, w slotWord, s outcome) {
 	switch {
 	case w != 0:
 		return slot, w, present
-	case wordAt(c.slots, last) == 0:
+	case wordAt(slots, last) == 0:
 		return 0, 0, absent
 	}
 	return 0, 0, unclear
@@ -171,7 +171,7 @@ func (c *Client) miss(k *work) error {
 	if err := c.doUnlocked(c.ops[:1]); err != nil {
 		return err
 	}
-	_, w, s := c.matchSlot(k)
+	_, w, s := c.matchSlot(k, c.slots)
 	if s == absent {
 		return ErrNotFound
 	}

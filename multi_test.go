@@ -1,0 +1,100 @@
+package declock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+)
+
+// Batches beside each other and beside single operations: each key of a batch is as whole and as new as by a get.
+func TestBatchesBesideWriters(t *testing.T) {
+	const keys, readers, rounds = 50, 3, 200
+	c, _ := open(t)
+	ctx := t.Context()
+	st, err := c.Store(ctx, "s", objstore.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names [][]byte
+	for i := range keys {
+		names = append(names, fmt.Appendf(nil, "key %d", i))
+	}
+	var stored [keys]atomic.Int64 // rounds that are known to be stored
+	var stop atomic.Bool
+	var all, writer sync.WaitGroup
+	writer.Go(func() {
+		defer stop.Store(true)
+		for round := 1; round <= rounds; round++ {
+			var items []declock.SetItem
+			for i, k := range names {
+				items = append(items, declock.SetItem{Key: k, Value: []byte(strings.Repeat(fmt.Sprintf("%d of %s\n", round, k), 1+(i+round)%20))})
+			}
+			if err := st.SetMulti(ctx, items); err != nil {
+				t.Error(err)
+				return
+			}
+			for i := range stored {
+				stored[i].Store(int64(round))
+			}
+		}
+	})
+	for range readers {
+		all.Go(func() {
+			for !stop.Load() {
+				var least [keys]int64
+				for i := range least {
+					least[i] = stored[i].Load()
+				}
+				results, err := st.GetMulti(ctx, names)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for i, r := range results {
+					first, _, _ := strings.Cut(string(r.Value), "\n")
+					var round int64
+					if _, err := fmt.Sscanf(first, "%d of ", &round); r.Err == nil && err != nil || round < least[i] {
+						t.Errorf("%s: %.40q, %v, and round %d had been stored", names[i], r.Value, r.Err, least[i])
+						return
+					}
+					if r.Err == nil && strings.Count(string(r.Value), fmt.Sprintf("%d of %s\n", round, names[i])) != 1+(i+int(round))%20 {
+						t.Errorf("%s: %q is not whole", names[i], r.Value)
+						return
+					}
+				}
+			}
+		})
+	}
+	writer.Wait()
+	all.Wait()
+	if n, err := st.DeleteMulti(ctx, append(names, []byte("none"))); n != keys || err != nil {
+		t.Errorf("%d deleted, %v", n, err)
+	}
+	results, err := st.GetMulti(ctx, names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if !errors.Is(r.Err, objstore.ErrNotFound) {
+			t.Errorf("after the deletion: %q, %v", r.Value, r.Err)
+		}
+	}
+	_, err = st.GetMulti(ctx, [][]byte{names[0], nil})
+	serr := st.SetMulti(ctx, []declock.SetItem{{Key: names[0]}, {}})
+	if !errors.Is(err, objstore.ErrKeySize) || !errors.Is(serr, objstore.ErrKeySize) {
+		t.Errorf("a key of no bytes: %v; %v", err, serr)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := st.GetMulti(ended, names); !errors.Is(err, lock.ErrCanceled) {
+		t.Errorf("the context has ended: %v", err)
+	}
+}

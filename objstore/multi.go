@@ -1,0 +1,279 @@
+package objstore
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// GetMulti reads many keys in the time of a few. The optimistic reads of a batch of keys (unlocked.go) are packed into as few chains for each memory node as these
+// may be long, and all chains are posted before the first is waited for: two round trips for all keys, one if the location cache knows
+// them. What that does not settle is done by gets, one after the other. Each key is read at a moment of its own, as by a Get.
+
+// Bounds of a batch. Larger requests are several.
+const (
+	batchKeys  = 128
+	batchBytes = 1 << 20 // of objects, but for the first
+)
+
+// A Result is what GetMulti has found of a key.
+type Result struct {
+	Item       // its Value is the caller's
+	Err  error // ErrNotFound: there is none
+}
+
+// A batch is what GetMulti has under way.
+type batch struct {
+	keys   []byte // copies: those of the caller may lie in what Get returned
+	units  []unit
+	ops    []fabric.Op
+	slots  []byte // buckets; of the Port
+	bytes  uint64 // of c.obj that are in use
+	chains []posted
+}
+
+// A unit is one key of a batch.
+type unit struct {
+	work
+	result  *Result
+	slots   []byte   // of its bucket
+	guess   slotWord // by the location cache
+	unique  uint64   // of guess
+	at      int      // its first operation in the batch's
+	reads   int      // how many it has
+	chain   int      // that they are in
+	outcome outcome  // what the reads have found so far
+	again   bool     // its object is to be read
+	slot    fabric.Addr
+	word    slotWord // of slot
+}
+
+// A posted is a chain under way.
+type posted struct {
+	pending fabric.Pending
+	err     error
+}
+
+// GetMulti is Get of all keys; results is as long as keys, and gets what is found. The error is that of a client that is closed.
+func (c *Client) GetMulti(keys [][]byte, results []Result) error {
+	if err := c.session.Begin(); err != nil {
+		return err
+	}
+	defer c.session.End()
+	c.small++
+	c.trimBoth()
+	for len(keys) > 0 {
+		n := c.getBatch(keys, results)
+		keys, results = keys[n:], results[n:]
+	}
+	return nil
+}
+
+// getBatch gets the first keys, and returns how many.
+func (c *Client) getBatch(keys [][]byte, results []Result) int {
+	b := &c.batch
+	optimistic := !c.s.locked && c.s.h.UpToDate()
+	n := c.beginBatch(keys, results, optimistic)
+	if optimistic {
+		c.readBatch(func(u *unit) bool { return len(u.key) > 0 && len(u.key) <= MaxKey }, c.firstReads)
+		for i := range b.units {
+			c.settleFirst(&b.units[i])
+		}
+		c.obj = c.grow(c.obj, b.bytes)
+		c.readBatch(func(u *unit) bool { return u.again }, c.secondReads)
+		for i := range b.units {
+			c.settleSecond(&b.units[i])
+		}
+		c.takeValues()
+	}
+	var down []int // parts
+	var why error
+	for i := range b.units {
+		u := &b.units[i]
+		if u.outcome != unclear {
+			continue
+		}
+		if slices.Contains(down, u.node) { // one get has waited for it
+			u.result.Err = why
+			continue
+		}
+		it, err := c.get(u.key)
+		it.Value = slices.Clone(it.Value)
+		*u.result = Result{it, err}
+		if errors.Is(err, fabric.ErrNodeDown) && u.place != (place{}) {
+			down, why = append(down, u.node), err
+		}
+	}
+	return n
+}
+
+// beginBatch makes units of the first keys, and returns how many. Their objects are at most batchBytes, as far as the location cache knows.
+func (c *Client) beginBatch(keys [][]byte, results []Result, optimistic bool) int {
+	b := &c.batch
+	keys = keys[:min(len(keys), batchKeys)]
+	if b.slots == nil {
+		b.slots = c.port.Alloc(batchKeys * c.s.slotsLen())
+	}
+	b.keys, b.units, b.bytes = b.keys[:0], b.units[:0], 0
+	for _, key := range keys {
+		b.keys = append(b.keys, key...)
+	}
+	from := 0
+	for i, key := range keys {
+		u := unit{result: &results[i], slots: b.slots[i*c.s.slotsLen():][:c.s.slotsLen()]}
+		u.key = b.keys[from : from+len(key)]
+		from += len(key)
+		if optimistic && len(key) > 0 && len(key) <= MaxKey {
+			u.place = c.s.locate(u.key)
+			u.n = c.s.h.Parts[u.node]
+			if u.guess, u.unique = c.s.places.get(u.hash); !holds(u.n, u.guess) || u.want(u.guess) < headerSize {
+				u.guess = 0
+			}
+			if u.guess != 0 && !c.room(&u, u.guess) && i > 0 {
+				break
+			}
+		}
+		b.units = append(b.units, u)
+	}
+	c.obj = c.grow(c.obj, b.bytes)
+	return len(b.units)
+}
+
+// room gives a unit room for an object, and reports whether all is within bounds.
+func (c *Client) room(u *unit, w slotWord) bool {
+	u.work.at = c.batch.bytes
+	c.batch.bytes += (u.want(w) + 7) &^ 7
+	return c.batch.bytes <= batchBytes
+}
+
+// readBatch executes the reads of some units.
+func (c *Client) readBatch(some func(u *unit) bool, reads func(u *unit, ops []fabric.Op) []fabric.Op) {
+	b := &c.batch
+	b.ops, b.chains = slices.Grow(b.ops[:0], 5*len(b.units)), b.chains[:0]
+	for part := range c.s.h.Parts {
+		ready, first := false, len(b.ops)
+		for i := range b.units {
+			u := &b.units[i]
+			if u.node != part || !some(u) {
+				continue
+			}
+			if !ready && lock.Ready(c.l, u.bucket) != nil {
+				break // gets will tell
+			}
+			ready = true
+			u.at = len(b.ops)
+			b.ops = reads(u, b.ops)
+			if u.reads = len(b.ops) - u.at; len(b.ops)-first > fabric.MaxChain {
+				c.postChain(b.ops[first:u.at])
+				first = u.at
+			}
+			u.chain = len(b.chains)
+		}
+		c.postChain(b.ops[first:])
+	}
+	for i := range b.chains {
+		if p := &b.chains[i]; p.err == nil {
+			p.err = c.port.Wait(p.pending)
+		}
+	}
+}
+
+func (c *Client) postChain(ops []fabric.Op) {
+	if len(ops) > 0 {
+		p, err := c.port.Post(ops)
+		c.batch.chains = append(c.batch.chains, posted{p, err})
+	}
+}
+
+// results returns the operations of a unit, if they have been executed.
+func (b *batch) results(u *unit) []fabric.Op {
+	if u.reads == 0 || b.chains[u.chain].err != nil {
+		return nil
+	}
+	return b.ops[u.at : u.at+u.reads]
+}
+
+// firstReads appends the chain of tryRead.
+func (c *Client) firstReads(u *unit, ops []fabric.Op) []fabric.Op {
+	slots := fabric.Read(c.s.slotsAddr(u.bucket), u.slots)
+	if u.guess == 0 {
+		return append(ops, slots)
+	}
+	var object fabric.Op
+	c.readObject(&u.work, u.guess, &object)
+	return append(ops, object, slots, fabric.Load(u.n.At(u.guess.chunk().off64)))
+}
+
+// settleFirst is what tryRead does with the results of its chain.
+func (c *Client) settleFirst(u *unit) {
+	ops := c.batch.results(u)
+	u.reads = 0
+	if ops == nil {
+		return
+	}
+	slot, w, s := c.matchSlot(&u.work, u.slots)
+	switch {
+	case s != present:
+		u.outcome = s
+	case w == u.guess:
+		if ops[2].Old == u.unique {
+			c.stats.CacheHits++
+			u.outcome = c.accept(&u.work, slot, w, u.unique)
+		}
+	case holds(u.n, w) && u.want(w) >= headerSize:
+		before := c.batch.bytes
+		if u.again = c.room(u, w); !u.again {
+			c.batch.bytes = before
+			return
+		}
+		c.stats.CacheMisses++
+		u.slot, u.word = slot, w
+	}
+}
+
+// secondReads appends the chain of tryReadAt.
+func (c *Client) secondReads(u *unit, ops []fabric.Op) []fabric.Op {
+	first, slot := fabric.Load(u.n.At(u.word.chunk().off64)), fabric.Load(u.slot)
+	var object fabric.Op
+	c.readObject(&u.work, u.word, &object)
+	return append(ops, first, slot, object, slot, first)
+}
+
+// settleSecond is what tryReadAt does with the results of its chain.
+func (c *Client) settleSecond(u *unit) {
+	if ops := c.batch.results(u); u.again && ops != nil &&
+		slotWord(ops[1].Old) == u.word && slotWord(ops[3].Old) == u.word && ops[0].Old == ops[4].Old {
+		u.outcome = c.accept(&u.work, u.slot, u.word, ops[0].Old)
+	}
+}
+
+// takeValues copies what was found to memory of the caller's.
+func (c *Client) takeValues() {
+	b, now, size := &c.batch, c.now(), 0
+	for i := range b.units {
+		u := &b.units[i]
+		if u.outcome == present && (u.h.expired(now) || c.stale(&u.work, now)) {
+			u.outcome = unclear // another client may have given it more time since
+		}
+		if u.outcome == present {
+			size += int(u.h.valueLen)
+		}
+	}
+	values := make([]byte, 0, size)
+	for i := range b.units {
+		u := &b.units[i]
+		switch u.outcome {
+		case absent:
+			c.stats.Gets++
+			*u.result = Result{Err: ErrNotFound}
+		case present:
+			c.stats.Gets++
+			it, from := c.item(&u.work), len(values)
+			values = append(values, it.Value...)
+			it.Value = values[from:len(values):len(values)]
+			*u.result = Result{Item: it}
+		}
+	}
+}

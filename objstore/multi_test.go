@@ -1,0 +1,101 @@
+package objstore
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+)
+
+// GetMulti finds what gets find, of each key: there or not, known to the location cache or not, large, expired, twice, too long, in overflow blocks, and in stores of which gets
+// take locks.
+func TestGetMulti(t *testing.T) {
+	for _, paper := range []bool{false, true} {
+		w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 3, 64<<20, 1)
+		cfg := w.config()
+		cfg.Paper, cfg.Objects = paper, 100 // so that buckets overflow
+		s := w.open(0, cfg)
+		c := w.client(0, s)
+		c.SetNow(100)
+		var keys [][]byte
+		for i := range 400 {
+			k := fmt.Appendf(nil, "k%d", i)
+			keys = append(keys, k)
+			o := Options{Flags: uint32(i)}
+			v := fmt.Appendf(nil, "value %d", i)
+			switch {
+			case i%7 == 0:
+				continue // not there
+			case i%11 == 0:
+				o.TTL = 1
+			case i%50 == 1:
+				v = append(v, make([]byte, 300<<10)...)
+			}
+			wantErr(t, "set", c.Set(k, v, o), nil)
+			if i%3 == 0 {
+				s.places.put(s.locate(k).hash, 0, 0)
+			}
+		}
+		c.SetNow(200)
+		keys = append(keys, keys[1], nil, make([]byte, MaxKey+1))
+		it, err := c.Get(keys[2])
+		wantErr(t, "get", err, nil)
+		keys = append(keys, it.Value) // lies where objects are read to
+		got := make([]Result, len(keys))
+		copies := make([][]byte, len(keys))
+		for i, k := range keys {
+			copies[i] = append([]byte(nil), k...)
+		}
+		wantErr(t, "get multi", c.GetMulti(keys, got), nil)
+		for i, k := range copies {
+			want, err := c.Get(k)
+			if fmt.Sprint(got[i].Err) != fmt.Sprint(err) || string(got[i].Value) != string(want.Value) ||
+				got[i].Flags != want.Flags || got[i].CAS != want.CAS {
+				t.Fatalf("paper %v, %.20q: %d bytes, flags %d, %v; Get: %d bytes, flags %d, %v", paper, k,
+					len(got[i].Value), got[i].Flags, got[i].Err, len(want.Value), want.Flags, err)
+			}
+		}
+		c.Close()
+		wantErr(t, "after Close", c.GetMulti(keys, got), ErrClosed)
+	}
+}
+
+// 100 keys take the time of two round trips and a little at most, of one memory node or three: in chains that are under way at the same time.
+func TestGetMultiTime(t *testing.T) {
+	for _, mns := range []int{1, 3} {
+		for _, known := range []bool{true, false} {
+			nic := sim.Ideal()
+			nic.PostMin, nic.PostMax, nic.Poll = 0, 0, 0 // the time of the network alone
+			w := newWorld(t, sim.Config{NIC: nic}, mns, 64<<20, 1)
+			s := w.open(0, w.config())
+			c := w.client(0, s)
+			var keys [][]byte
+			for i := range 100 {
+				keys = append(keys, fmt.Appendf(nil, "key %d", i))
+				wantErr(t, "set", c.Set(keys[i], make([]byte, 32), Options{}), nil)
+			}
+			op := fabric.Load(s.slotsAddr(s.locate(keys[0]).bucket))
+			start := c.port.Now()
+			wantErr(t, "one READ", c.port.Do([]fabric.Op{op}), nil)
+			trip := c.port.Now() - start
+			if !known {
+				for _, k := range keys {
+					s.places.put(s.locate(k).hash, 0, 0)
+				}
+			}
+			chains := c.port.Stats().Chains
+			start = c.port.Now()
+			got := make([]Result, len(keys))
+			wantErr(t, "get multi", c.GetMulti(keys, got), nil)
+			took := c.port.Now() - start
+			t.Logf("%d memory nodes, known %v: %d chains in %d ns; a round trip %d ns", mns, known, c.port.Stats().Chains-chains, took, trip)
+			for i := range got {
+				wantErr(t, "result", got[i].Err, nil)
+			}
+			if n := c.port.Stats().Chains - chains; took > 3*trip || n > 45 {
+				t.Errorf("%d memory nodes, known %v: %d chains in %d ns, more than 3 round trips of %d", mns, known, n, took, trip)
+			}
+		}
+	}
+}
