@@ -100,6 +100,17 @@ func (w *replicated) script(p fabric.Port, n *sim.Node) {
 		return nil
 	})
 	b := create("c", 1000)
+	again("write", func() error {
+		buf := p.Alloc(64)
+		defer p.Free(buf)
+		copy(buf, "not zero")
+		ops := []fabric.Op{fabric.Write(b.Addr, buf)}
+		backups, err := w.r.Backups(p)
+		if err == nil {
+			err = backups.Write(ops)
+		}
+		return errors.Join(err, p.Do(ops))
+	})
 	delete(w.names, "c")
 	again("retire", func() error {
 		if err := w.r.Retire(p, &b); !errors.Is(err, memory.ErrRemoved) {

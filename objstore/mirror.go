@@ -1,7 +1,9 @@
 package objstore
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
@@ -134,4 +136,17 @@ func (c *Client) releaseRefreshed(k *work, ops []fabric.Op) error {
 		return fmt.Errorf("objstore: %w", err)
 	}
 	return nil
+}
+
+// unlessReplaced returns the error of a read without the lock, or nil if another memory node may take the place of the one that was to answer: the lock waits for
+// that.
+func (k *work) unlessReplaced(err error) error {
+	is := func(list ...error) bool {
+		return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
+	}
+	if k.n.Region.Replicated() && is(fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome) &&
+		!is(fabric.ErrFenced, fabric.ErrInterrupted, fabric.ErrClosed, lock.ErrMemoryLost) {
+		return nil
+	}
+	return err
 }

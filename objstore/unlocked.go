@@ -66,7 +66,7 @@ func (c *Client) tryRead(k *work) (outcome, error) {
 	}
 	ops[len(ops)/2] = fabric.Read(c.s.slotsAddr(k.bucket), c.slots[:c.s.slotsLen()])
 	if err := c.doUnlocked(ops); err != nil {
-		return unclear, err
+		return unclear, k.unlessReplaced(err)
 	}
 	slot, found, s := c.matchSlot(k, c.slots)
 	switch {
@@ -116,7 +116,7 @@ func (c *Client) tryReadAt(k *work, slot fabric.Addr, w slotWord) (outcome, erro
 	c.readObject(k, w, &ops[2])
 	ops[3], ops[4] = ops[1], ops[0]
 	if err := c.doUnlocked(ops); err != nil {
-		return unclear, err
+		return unclear, k.unlessReplaced(err)
 	}
 	if slotWord(ops[1].Old) != w || slotWord(ops[3].Old) != w || ops[0].Old != ops[4].Old {
 		return unclear, nil
@@ -169,7 +169,7 @@ func (c *Client) miss(k *work) error {
 	}
 	c.ops[0] = fabric.Read(c.s.slotsAddr(k.bucket), c.slots[:c.s.slotsLen()])
 	if err := c.doUnlocked(c.ops[:1]); err != nil {
-		return err
+		return k.unlessReplaced(err)
 	}
 	_, w, s := c.matchSlot(k, c.slots)
 	if s == absent {
