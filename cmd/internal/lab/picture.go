@@ -37,7 +37,7 @@ func simHandover(env *command.Env) *cli.Command {
 		Description: "A writer of one compute node holds the lock. Two writers of another node and a reader of its own ask for it meanwhile.\n" +
 			"docs/handover.md has the pictures.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "lock", Usage: "`NAME` of the lock, as in bench micro", Value: "declock", Destination: &name},
+			&cli.StringFlag{Name: "lock", Usage: "`NAME` of the lock, as in bench micro; declock-train: through a train", Value: "declock", Destination: &name},
 			&cli.StringFlag{Name: "html", Usage: "write the picture as a page, into `FILE`", Destination: &html},
 			&cli.StringFlag{Name: "svg", Usage: "write it as a picture for other pages, into `FILE`", Destination: &svg},
 			&cli.StringFlag{Name: "all", Usage: "write the pictures of docs/handover.md into `DIRECTORY`", Destination: &all},
