@@ -54,8 +54,10 @@ func serveReplica(with string) (io.Closer, error) {
 // A replicas is a cluster of an etcd and three memory nodes with two copies each, all of them processes.
 type replicas struct {
 	t       *testing.T
+	dir     string
 	address string
 	options overtcp.Options
+	etcd    *exec.Cmd
 	mns     [3]*exec.Cmd
 }
 
@@ -68,8 +70,8 @@ func newReplicas(t *testing.T) *replicas {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	x := &replicas{t: t, address: fmt.Sprintf("tcp://%s/test?insecure=true&listen=127.0.0.1:0&dead-after=%v", filepath.Join(dir, "etcd.sock"), deadAfter)}
-	startEtcd(t, dir)
+	x := &replicas{t: t, dir: dir, address: fmt.Sprintf("tcp://%s/test?insecure=true&listen=127.0.0.1:0&dead-after=%v", filepath.Join(dir, "etcd.sock"), deadAfter)}
+	x.etcd = startEtcd(t, dir)
 	if x.options, err = overtcp.Parse(strings.TrimPrefix(x.address, "tcp:")); err != nil {
 		t.Fatal(err)
 	}
@@ -317,5 +319,122 @@ func TestReplicatedStoreRefused(t *testing.T) {
 	}
 	if _, err := c.Tree(t.Context(), "t", btree.Config{Nodes: []fabric.MemID{1}}); !errors.Is(err, declock.ErrReplicated) {
 		t.Errorf("tree: %v", err)
+	}
+}
+
+// A compute node that is cut off from etcd learns by its own clock that its lease is over, and that its hold is lost, before another is granted the lock: though nothing reaches it, and
+// memory nodes do.
+func TestFailoverCutOff(t *testing.T) {
+	x := newReplicas(t)
+	etcd := x.options.Etcd[0]
+	path := filepath.Join(filepath.Dir(etcd), "cut.sock")
+	proxy := newHeldProxy(t, path, etcd)
+	lost := make(chan time.Time, 1)
+	cut, err := declock.Open(t.Context(), strings.Replace(x.address, etcd, path, 1), declock.WithOnLoss(func(lock.Loss) { lost <- time.Now() }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cut.Close() })
+	s, err := cut.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, other := open(t, x.address)
+	var ids []declock.LockID
+	for _, c := range []*declock.Cluster{cut, c} {
+		locks, err := c.Locks(t.Context(), "l", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, locks.At(0))
+	}
+	g, err := s.Lock(t.Context(), ids[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.hold(true)
+	began := time.Now()
+	bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	got, err := other.Lock(bounded, ids[1])
+	granted := time.Now()
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case at := <-lost:
+		t.Logf("cut off: the hold is lost after %v, and granted to another after %v", at.Sub(began).Round(time.Millisecond), granted.Sub(began).Round(time.Millisecond))
+		if at.After(granted) {
+			t.Error("another was granted the lock before")
+		}
+	default:
+		t.Error("the holder does not know, and another was granted the lock")
+	}
+	if err := g.Unlock(); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("unlock of what is lost: %v", err)
+	}
+	if err := got.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Lock(t.Context(), ids[0]); !errors.Is(err, fabric.ErrFenced) {
+		t.Errorf("a lock of the node that is cut off: %v", err)
+	}
+	proxy.open()
+}
+
+// etcd is away for longer than leases last: then no replicated number serves, and compute nodes give up what they hold there. When it is back, the memory nodes are the replicas that they
+// were, in the same terms, and compute nodes that open the cluster again find their locks.
+func TestReplicatedEtcdAway(t *testing.T) {
+	x := newReplicas(t)
+	before := x.whole()
+	c, s := open(t, x.address)
+	locks, err := c.Locks(t.Context(), "l", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := s.Lock(t.Context(), locks.At(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill(t, x.etcd)
+	for limit := time.Now().Add(time.Minute); err == nil && time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
+		var other declock.Guard
+		if other, err = s.Lock(t.Context(), locks.At(1)); err == nil {
+			err = other.Unlock()
+		}
+	}
+	if !errors.Is(err, fabric.ErrFenced) {
+		t.Errorf("without etcd: %v", err)
+	}
+	if err := g.Unlock(); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("unlock of what is lost: %v", err)
+	}
+	time.Sleep(deadAfter)
+	x.etcd = startEtcd(t, x.dir)
+	again, other := open(t, x.address)
+	after := x.whole()
+	for i, g := range after.Groups {
+		if was := before.Groups[i]; g.Term != was.Term || g.Origin != was.Origin || g.Replicas[0].ID != was.Replicas[0].ID {
+			t.Errorf("%+v, and before etcd was away %+v", *g, *was)
+		}
+	}
+	var found *declock.Locks
+	var got declock.Guard
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
+		if found, err = again.Locks(t.Context(), "l", 3); err == nil {
+			got, err = other.Lock(t.Context(), found.At(0))
+		}
+		if !errors.Is(err, fabric.ErrNodeDown) { // until memory nodes have their leases again
+			break
+		}
+	}
+	if err == nil && found.At(0).Addr() != locks.At(0).Addr() {
+		t.Errorf("lock %v was %v", found.At(0), locks.At(0))
+	}
+	if err != nil || got.Token() <= g.Token() {
+		t.Fatalf("token %#x after %#x, %v", uint64(got.Token()), uint64(g.Token()), err)
+	}
+	if err := got.Unlock(); err != nil {
+		t.Error(err)
 	}
 }

@@ -387,3 +387,24 @@ func TestFactorOneIsAsBefore(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 }
+
+// Rule 13. All replicas are given up at once, as when the coordinator was away for a lease: they come back with their memory, as the replicas that they were.
+func TestAllReplicasGivenUp(t *testing.T) {
+	g := newGroup(t)
+	peertest.Do(t, g.port, fabric.Store(peertest.Word, 7))
+	g.backupDo(fabric.Store(peertest.Word, 7))
+	before := *g.now()
+	release := g.Members.Hold()
+	g.Members.Now().Kill(g.b.Member().Incarnation)
+	g.Members.Now().Kill(g.p.Member().Incarnation)
+	peertest.Await(t, "both are away", func() bool { return g.p.Away() != nil && g.b.Away() != nil })
+	release()
+	peertest.Await(t, "number 0 is served", func() bool { x := g.now(); return x != nil && x.Serving && x.Epoch > before.Epoch })
+	g.usable(g.port)
+	if ops := peertest.Do(t, g.port, fabric.FAA(peertest.Word, 1)); ops[0].Old != 7 {
+		t.Errorf("the word was 7 at both, and is %d", ops[0].Old)
+	}
+	if x := g.now(); x.Origin != before.Origin || x.Began != before.Began || x.Term == before.Term && x.Replicas[0].Number != before.Replicas[0].Number {
+		t.Errorf("%+v after %+v", *x, before)
+	}
+}

@@ -15,6 +15,9 @@ import (
 // behindTimeout is how long a newcomer waits for a node to hear of it.
 const behindTimeout = 2 * time.Second
 
+// judgeAgain is how often a newcomer is judged meanwhile, if there is no newer state.
+const judgeAgain = 50 * time.Millisecond
+
 // A Standing is the state of the cluster that a node acts on. Any goroutine may use it; the zero value
 // has no state yet.
 type Standing struct {
@@ -109,7 +112,7 @@ func (s *Standing) MemoryEpoch(id fabric.MemID) uint32 {
 }
 
 // Await judges a newcomer by the state: as long as judge returns ErrBehind, or no node is let in, it is asked again with the next
-// state, for a while.
+// state, and now and then, for a while.
 func (s *Standing) Await(ctx context.Context, judge func(st *member.State) error) error {
 	ctx, cancel := context.WithTimeout(ctx, behindTimeout)
 	defer cancel()
@@ -123,6 +126,7 @@ func (s *Standing) Await(ctx context.Context, judge func(st *member.State) error
 		}
 		select {
 		case <-newer:
+		case <-time.After(judgeAgain): // a lease may have been renewed
 		case <-ctx.Done():
 			return err
 		}
