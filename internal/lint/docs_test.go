@@ -116,6 +116,24 @@ func TestArchitectureNamesPackages(t *testing.T) {
 	}
 }
 
+// TestPackagesAreListed: docs/packages.md says of each package that can be imported whether it is stable.
+func TestPackagesAreListed(t *testing.T) {
+	text, err := os.ReadFile("../../docs/packages.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, files := load(t)
+	for _, f := range files {
+		top, _, _ := strings.Cut(f.pkg, "/")
+		if f.pkg == "" || f.test || strings.Contains("/"+f.pkg+"/", "/internal/") || strings.Contains(string(text), "`"+top+"/...`") || top == "tools" {
+			continue
+		}
+		if !strings.Contains(string(text), "`"+f.pkg+"`") && f.pkg != "front" {
+			t.Errorf("package %s is not in a table of docs/packages.md", f.pkg)
+		}
+	}
+}
+
 // begins reports whether a name begins with a text: what follows -run may be the begin of names.
 func begins(names map[string]bool, text string) bool {
 	for name := range names {
