@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -126,13 +125,7 @@ func TestLargeValuesAreNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	big := make([]byte, size-1)
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := heap()
+	before := heapInUse()
 	for range 4 {
 		var all sync.WaitGroup
 		for i := range sessions {
@@ -149,7 +142,7 @@ func TestLargeValuesAreNotKept(t *testing.T) {
 		}
 		all.Wait()
 	}
-	if after := heap(); after > before+4*size {
+	if after := heapInUse(); after > before+4*size {
 		t.Errorf("the heap has grown by %d MB", (after-before)>>20)
 	}
 }
@@ -369,14 +362,7 @@ func TestLossThroughAHandle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var keys [][]byte // in buckets of their own
-	for i, buckets := 0, map[uint64]bool{}; len(keys) < 8; i++ {
-		key := fmt.Appendf(nil, "k%d", i)
-		if _, b := st.Locate(key); !buckets[b] {
-			buckets[b] = true
-			keys = append(keys, key)
-		}
-	}
+	keys := inOwnBuckets(st, 8)
 	// inAll has so many operations under way at a time, each in a session of its own.
 	var inAll func(depth int) error
 	inAll = func(depth int) error {

@@ -13,7 +13,7 @@ type shared[K collectionClient] struct {
 	notified atomic.Uint32 // losses that a client has been notified of
 	losses   func() uint32
 	open     func(*Session) (K, error)
-	trim     func(K) // gives up the memory of large values, after an operation that has succeeded; nil: there is none
+	trim     func(K) // gives up the memory of large values, after an operation; nil: there is none
 }
 
 // lastShared is the number of the last one that was made.
@@ -25,7 +25,7 @@ func (x *shared[K]) share(c *Cluster, losses func() uint32, open func(*Session) 
 }
 
 // do calls f with a client that no other goroutine uses meanwhile. The end of ctx ends the wait for a session, and what f waits for.
-func (x *shared[K]) do(ctx context.Context, f func(K) error) error {
+func (x *shared[K]) do(ctx context.Context, f func(K) error) (err error) {
 	w, err := x.c.work.take(ctx)
 	if err != nil {
 		return err
@@ -39,27 +39,28 @@ func (x *shared[K]) do(ctx context.Context, f func(K) error) error {
 		w.home.give(w)
 		return err
 	}
-	returned := false
-	defer func() {
-		if !returned { // f has panicked: the session is in the middle of an operation
-			w.home.lose()
-		}
-	}()
-	err = f(k)
-	returned = true
+	defer func() { err = x.end(ctx, w, k, begun, err) }() // also when f panics
+	return f(k)
+}
+
+// end ends what do has begun, and returns its error.
+func (x *shared[K]) end(ctx context.Context, w *worker, k K, begun int, err error) error {
+	if w.s.use.Busy() { // f has panicked in the middle of an operation
+		w.home.lose()
+		return err
+	}
 	if begun != 0 {
 		err = w.s.s.End(ctx, begun, err)
 	}
 	switch {
-	case err == nil:
-		if x.trim != nil {
-			x.trim(k)
-		}
 	case errors.Is(err, ErrMemoryLost):
 		x.notified.Store(x.losses())
 	case dropped(err):
 		k.Close()
 		delete(w.clients, x.number)
+	}
+	if x.trim != nil && !errors.Is(err, ErrClosed) {
+		x.trim(k) // whatever came of it: a value that was not stored has needed memory, too
 	}
 	w.home.give(w)
 	return err

@@ -55,7 +55,7 @@ func (s *TreeScan) All() iter.Seq2[[]byte, []byte] {
 				return
 			}
 			for _, e := range page {
-				s.begun, s.r.From = true, e.key
+				s.begun, s.r.From = true, append(s.r.From[:0], e.key...) // a copy: the loop's body may change its key
 				if s.r.Limit > 0 {
 					if s.r.Limit--; s.r.Limit == 0 {
 						s.r.Limit, more = -1, false

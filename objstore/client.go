@@ -242,7 +242,7 @@ func (c *Client) Trim() {
 	clear(c.reads[:])
 	clear(c.before[:])
 	clear(c.batch.ops[:cap(c.batch.ops)])
-	c.req = lock.Request{}
+	c.req, c.object = lock.Request{}, Object{}
 	lock.Trim(c.l)
 	c.session.End()
 }

@@ -45,7 +45,7 @@ type Update struct {
 	// IfFound has Apply called only if there is an object, else Update is ErrNotFound: a miss takes no lock then.
 	IfFound bool
 	// Apply is called with the object under the key, or none, while the lock is held, so it must neither wait nor use the client. It is called at
-	// most once. What it is given is valid until it returns.
+	// most once. What it is given is valid until it returns. If it panics, nothing is changed and the lock is released.
 	Apply func(*Object) Change
 }
 
@@ -74,7 +74,20 @@ func (c *Client) Update(key []byte, u Update) error {
 		o.Item = Item{Value: b, Flags: k.h.flags, CAS: k.h.unique, Expiry: k.h.expiry, Access: k.h.access}
 		o.Found, o.Size = true, int(k.h.valueLen)
 	}
-	return c.change(&k, o, u.Apply(o))
+	return c.change(&k, o, c.apply(&k, o, u.Apply))
+}
+
+// apply calls Update's function. If that panics, nothing has been changed, and the lock is released: the program may recover.
+func (c *Client) apply(k *work, o *Object, f func(*Object) Change) (ch Change) {
+	returned := false
+	defer func() {
+		if !returned {
+			_ = c.unlockAsFound(k, nil)
+		}
+	}()
+	ch = f(o)
+	returned = true
+	return ch
 }
 
 // change does to the object that was found what Update's function has decided, and releases the lock.

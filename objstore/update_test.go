@@ -61,6 +61,28 @@ func TestUpdate(t *testing.T) {
 	mustBeSound(t, c)
 }
 
+// A function that panics changes nothing, and leaves the bucket free for others: a program such as a web server recovers.
+func TestUpdatePanics(t *testing.T) {
+	w := newWorld(t, sim.Config{}, 1, 16<<20, 2)
+	c, other := w.client(0, w.open(0, w.config())), w.client(1, w.open(1, w.config()))
+	wantErr(t, "set", c.Set(b("k"), b("v"), Options{}), nil)
+	for _, key := range []string{"k", "none"} {
+		func() {
+			defer func() {
+				if recover() != "user" {
+					t.Error("the panic is gone")
+				}
+			}()
+			_ = c.Update(b(key), Update{Read: -1, Apply: func(*Object) Change { panic("user") }})
+		}()
+		for _, c := range []*Client{c, other} {
+			wantErr(t, "afterwards", c.Update(b(key), Update{Apply: func(*Object) Change { return Change{} }}), nil)
+		}
+	}
+	wantValue(t, c, "k", "v")
+	mustBeSound(t, c)
+}
+
 // Tokens are those of the lock, so they grow with each change of a key, also beyond its deletion and from client to client.
 func TestTokensGrowWithChanges(t *testing.T) {
 	w := newWorld(t, sim.Config{}, 1, 16<<20, 2)
