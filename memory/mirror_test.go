@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -264,3 +265,34 @@ func TestReplicatedTreeIsRefused(t *testing.T) {
 		t.Error(list, err)
 	}
 }
+
+// The last backup is written first: so the first, which is the one that is promoted, never has what another lacks.
+func TestLastBackupFirst(t *testing.T) {
+	w := newReplicated(t, 3)
+	var hosts []fabric.MemID
+	w.c.SetObserver(observer(func(e *sim.Event) {
+		if e.Step == sim.StepEffect && e.Op.Kind == fabric.OpWrite {
+			hosts = append(hosts, e.Mem)
+		}
+	}))
+	w.c.Go(w.nodes[0], "writer", func(p fabric.Port) {
+		b, err := w.r.Backups(p)
+		if err == nil {
+			err = b.Write([]fabric.Op{fabric.Store(fabric.At(w.mn, size-8), 1)})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if err := w.c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(hosts, []fabric.MemID{2, 1}) {
+		t.Errorf("written on %v", hosts)
+	}
+}
+
+type observer func(e *sim.Event)
+
+// Observe implements sim.Observer.
+func (f observer) Observe(e *sim.Event) { f(e) }

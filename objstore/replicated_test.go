@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
 )
@@ -129,4 +131,80 @@ func TestDropAfterAPromotion(t *testing.T) {
 	if list, err := r.Retired(p); err != nil || len(list) != 0 {
 		t.Errorf("%d retired stores have memory, want none: %v", len(list), err)
 	}
+}
+
+// What a client that crashed has written to a backup only is gone when another client has changed the bucket: else it would come back with a promotion, beside what that client
+// wrote.
+func TestWriteOfACrashedClientDoesNotComeBack(t *testing.T) {
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 2, 2)
+	cfg := w.config()
+	cfg.Objects = 1
+	c := w.client(0, w.open(0, cfg))
+	wantErr(t, "set", c.Set(b("old"), b("1"), Options{}), nil)
+	k := work{head: true}
+	wantErr(t, "begin", c.beginChange(&k, b("key")), nil)
+	ch, err := c.alloc(k.n, classFor(200))
+	wantErr(t, "alloc", err, nil)
+	wantErr(t, "lookup", c.lookup(&k, lock.Exclusive), nil)
+	begun, err := c.mirrorChange(&k, nil, slotChange{k.vacant, uint64(makeSlot(k.fp, ch, 200, 1))})
+	if wantErr(t, "mirror", err, nil); !begun {
+		t.Fatal("nothing is written")
+	}
+	w.c.Kill(w.cns[0])
+	wantErr(t, "run", w.c.Run(), nil)
+	s := w.open(1, cfg)
+	clearLocks(w, s)
+	d := w.client(1, s)
+	wantErr(t, "delete", d.Delete(b("old")), nil)
+	r, err := d.Check(CheckOptions{Backups: true})
+	if wantErr(t, "check", err, nil); !r.Sound() {
+		t.Error(r)
+	}
+}
+
+// A waiting is a Locker that says of each acquisition that it waited, and keeps what the last release handed on.
+type waiting struct {
+	*cas.Locker
+	handedOn []byte
+}
+
+func (l *waiting) Acquire(h *lock.Hold, r *lock.Request) error {
+	l.Stats().LocalWaits++
+	return l.Locker.Acquire(h, r)
+}
+
+func (l *waiting) Release(h *lock.Hold, before []fabric.Op) error {
+	l.handedOn = h.Handoff
+	return l.Locker.Release(h, before)
+}
+
+// A failing is a Port that knows no backups any more when it is told so.
+type failing struct {
+	*sim.Port
+	fail bool
+}
+
+func (p *failing) PostBackup(g *fabric.Replicas, i int, ops []fabric.Op) (fabric.Pending, error) {
+	if p.fail {
+		return 0, fabric.ErrStaleEpoch
+	}
+	return p.Port.PostBackup(g, i, ops)
+}
+
+// A release after a write that has failed at a backup hands nothing on: the slots are not what they were to be.
+func TestFailedWriteHandsNothingOn(t *testing.T) {
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 1, 2)
+	p := &failing{Port: w.port(0).(*sim.Port)}
+	l := &waiting{Locker: cas.New(p, cas.Config{})}
+	c, err := w.open(0, w.config()).Client(l)
+	wantErr(t, "client", err, nil)
+	if wantErr(t, "set", c.Set(b("k"), b("1"), Options{}), nil); l.handedOn == nil {
+		t.Fatal("nothing is handed on")
+	}
+	p.fail = true
+	wantErr(t, "set", c.Set(b("k"), b("2"), Options{}), fabric.ErrUnknownOutcome)
+	if l.handedOn != nil {
+		t.Errorf("%d bytes are handed on", len(l.handedOn))
+	}
+	wantValue(t, c, "k", "1")
 }

@@ -1,0 +1,71 @@
+package sim
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+)
+
+// backed returns a cluster with a memory-node number that has a backup, on mn1, and a Port's view of that.
+func backed(t *testing.T, cfg Config) (c *Cluster, n *Node, begin func(p *Port) fabric.Replicas) {
+	c = New(cfg)
+	t.Cleanup(func() { c.Close() })
+	mn := c.AddReplicatedMN(4096, 2)
+	c.AddBackup(mn, c.AddMN(4096))
+	return c, c.AddCN(), func(p *Port) fabric.Replicas {
+		g, err := p.Replicas(mn)
+		if err != nil || g.N != 1 || g.Backups[0].Number != 2 {
+			t.Fatal(g, err)
+		}
+		return g
+	}
+}
+
+// What is under way to a backup when that is promoted comes too late: the next holder of the lock may have written there by then.
+func TestLateWriteToABackup(t *testing.T) {
+	c, n, begin := backed(t, Config{Seed: 1})
+	c.Go(n, "writer", func(port fabric.Port) {
+		p := port.(*Port)
+		g := begin(p)
+		c.Delay(OfCN(n.id), OfMN(1), 50*fabric.Microsecond, c.Now()+fabric.Millisecond)
+		w, err := p.PostBackup(&g, 0, []fabric.Op{fabric.Store(fabric.At(0, 64), 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Promote(0); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Wait(w); err == nil {
+			t.Error("a write to a backup has succeeded that serves by then")
+		}
+		if _, err := p.PostBackup(&g, 0, []fabric.Op{fabric.Store(fabric.At(0, 64), 1)}); !errors.Is(err, fabric.ErrStaleEpoch) {
+			t.Errorf("a later one: %v", err)
+		}
+	})
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if v := c.PeekWord(fabric.At(0, 64)); v != 0 {
+		t.Errorf("it has been executed: %d", v)
+	}
+}
+
+// A compute node that was given up, and does not know, drops no backup: what it wants to acknowledge then may be lost with the primary.
+func TestFencedNodeDropsNoBackup(t *testing.T) {
+	c, n, begin := backed(t, Config{Seed: 1, NewsDelay: fabric.Millisecond})
+	c.Go(n, "writer", func(port fabric.Port) {
+		p := port.(*Port)
+		g := begin(p)
+		c.Fence(n)
+		if err := p.DropBackup(&g, 0); !errors.Is(err, fabric.ErrFenced) {
+			t.Errorf("drop by a node that was given up: %v", err)
+		}
+	})
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if g := c.Group(0); len(g.Replicas) != 2 {
+		t.Errorf("%+v", *g)
+	}
+}
