@@ -99,3 +99,26 @@ func TestGetMultiTime(t *testing.T) {
 		}
 	}
 }
+
+// A memory node that is down costs the keys on it, and no others.
+func TestGetMultiWithANodeDown(t *testing.T) {
+	for down := range 3 {
+		w, keys, c, _ := downWorld(t)
+		w.c.KillMN(w.mns[down])
+		for range 2 { // the first batch meets it in the middle of its chains
+			got := make([]Result, 100)
+			var batch [][]byte
+			for i := range got {
+				batch = append(batch, []byte(keys[i%3]))
+			}
+			wantErr(t, "get multi", c.GetMulti(batch, got), nil)
+			for i, r := range got {
+				if i%3 == down {
+					wantErr(t, "key of what is down", r.Err, fabric.ErrNodeDown)
+				} else if r.Err != nil || string(r.Value) != "old" {
+					t.Fatalf("memory node %d is down: %d is %q, %v", down, i, r.Value, r.Err)
+				}
+			}
+		}
+	}
+}
