@@ -36,12 +36,15 @@ func (m Mode) mode() lock.Mode { return lock.Mode(m - Shared) }
 type Guard struct {
 	s      *Session
 	h      *hold
-	serial uint64
+	serial uint64 // of h, and pooled
 	token  lock.Token
-	w      *worker // of which the session goes back to its pool at Unlock; nil: the session is the caller's
+	// No more: Go keeps a struct of up to four words in registers.
 }
 
-// A hold is the memory of a Guard, which is used again; the serial, which Unlock changes, tells its Guards apart.
+// pooled, in the serial of a Guard, says that its session goes back to its pool at Unlock.
+const pooled = 1
+
+// A hold is the memory of a Guard, which is used again; the serial, an even number that Unlock changes, tells its Guards apart.
 type hold struct {
 	lock.Hold
 	serial atomic.Uint64
@@ -61,29 +64,32 @@ func (g Guard) Unlock() error {
 		return fmt.Errorf("%w: Unlock of the zero Guard", lock.ErrMisuse)
 	}
 	// Before the session is touched: it may be another goroutine's by now.
-	if g.w != nil && !g.h.serial.CompareAndSwap(g.serial, g.serial+1) {
+	if g.serial&pooled != 0 && !g.h.serial.CompareAndSwap(g.serial-pooled, g.serial-pooled+2) {
 		return errUnlocked
 	}
 	g.s.use.Begin()
 	err := g.unlock()
 	g.s.use.End()
-	if g.w != nil {
-		g.w.home.give(g.w)
+	if g.serial&pooled != 0 {
+		g.s.w.home.give(g.s.w)
 	}
 	return err
 }
 
 var errUnlocked = fmt.Errorf("%w: Unlock of a lock that is not locked", lock.ErrMisuse)
 
+// current reports whether the guard has not been unlocked.
+func (g Guard) current() bool { return g.h.serial.Load() == g.serial&^pooled }
+
 func (g Guard) unlock() error {
 	if g.s.ended && !g.h.Held {
 		return fmt.Errorf("%w: Unlock of a lock that Close of the cluster has released", ErrClosed)
 	}
-	if g.w == nil && g.serial != g.h.serial.Load() || !g.h.Held {
+	if g.serial&pooled == 0 && !g.current() || !g.h.Held {
 		return errUnlocked
 	}
-	if g.w == nil {
-		g.h.serial.Store(g.serial + 1)
+	if g.serial&pooled == 0 {
+		g.h.serial.Store(g.serial + 2)
 	}
 	g.unwatch()
 	err := g.s.s.Release(&g.h.Hold, nil)

@@ -44,14 +44,14 @@ func (g Guard) Lost() <-chan struct{} {
 	l := &g.s.c.watches
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if g.h.serial.Load() != g.serial {
+	if !g.current() {
 		return over
 	}
 	w := g.h.watch.Load()
 	if w == nil {
 		w = l.watch(grant{g.h.Lock, g.token})
 		g.h.watch.Store(w)
-		if g.h.serial.Load() != g.serial { // Unlock has not seen it, perhaps
+		if !g.current() { // Unlock has not seen it, perhaps
 			l.forget(g.h.watch.Swap(nil))
 			return over
 		}

@@ -190,7 +190,9 @@ func (p *pool) close() {
 func (w *worker) openSession() (err error) {
 	w.losses = w.home.c.changes.Load()
 	w.clients = map[uint64]collectionClient{}
-	w.s, err = w.home.c.Session()
+	if w.s, err = w.home.c.Session(); err == nil {
+		w.s.w = w
+	}
 	return err
 }
 

@@ -42,7 +42,7 @@ func (c *Cluster) acquire(ctx context.Context, id LockID, r lock.Request) (Guard
 		c.guards.give(w)
 		return g, err
 	}
-	g.w = w
+	g.serial |= pooled
 	return g, nil
 }
 

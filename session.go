@@ -18,6 +18,7 @@ import (
 type Session struct {
 	c    *Cluster
 	s    *cn.Session
+	w    *worker // of a pool that has the session; nil: it is the program's
 	use  *lock.InUse
 	free *hold // those of all that are not in use
 	all  []*hold
