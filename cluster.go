@@ -59,7 +59,7 @@ type Cluster struct {
 	watches watches // of lost locks, for guards that have asked
 
 	work, guards pool          // sessions of operations on stores and trees, and of locks, for goroutines that have none
-	changes      atomic.Uint64 // losses of memory and drops, so far
+	changes      atomic.Uint64 // losses of memory, and stores and trees that were dropped and let go, so far
 }
 
 // A Joiner makes this process a compute node of the cluster that the part of

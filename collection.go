@@ -51,15 +51,21 @@ func openCollection[T collection](ctx context.Context, c *Cluster, key collectio
 		return x, nil
 	}
 	lost := 0
-	err = c.attached(ctx, func(s *Session) (err error) {
+	w := &worker{home: &c.work}
+	if err := w.renew(ctx); err != nil {
+		return x, err
+	}
+	err = w.s.attached(ctx, func(s *Session) (err error) {
 		lost = c.losses()
 		x, err = open(s.Port(), c.memory())
 		return err
 	})
 	if err != nil {
 		var none T
+		_ = w.s.Close()
 		return none, err
 	}
+	c.work.keep(w) // operations have a session from now on, however many locks are held
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, mn := range c.lost[lost:] { // lost while it was opened
@@ -133,7 +139,6 @@ func (c *Cluster) dropCollection(ctx context.Context, key collectionKey, drop fu
 		defer c.mu.Unlock()
 		if x := c.open[key]; x != nil {
 			x.MarkDropped()
-			c.changes.Add(1)
 			c.dropped = append(c.dropped, x)
 			delete(c.open, key)
 		}

@@ -35,75 +35,124 @@ type pool struct {
 	guarded bool // sessions are out for as long as their users like: see ErrNoSession
 
 	mu      sync.Mutex
-	most    int // sessions, at most
-	open    int
+	most    int  // sessions, at most
+	open    int  // sessions, and places for such as are just being opened
+	full    bool // there was no room for another session a moment ago: grow looks again
 	free    []*worker
-	waiting list.List // of chan *worker, each with room for one; nil: look again
+	waiting list.List // of chan *worker, each with room for one; nil: the pool is closed
 	back    uint64    // how often a session has come back
 	closed  bool
 }
 
+// roomAfter is how long a pool goes on with what it has when there is no room for another session.
+const roomAfter = 50 * time.Millisecond
+
 // A worker is a session of a pool, with its clients of stores and trees.
 type worker struct {
-	home   *pool
-	s      *Session
-	losses uint64 // Cluster.changes when the session was opened
-	// clients are those of stores and trees, by the number of what they share.
-	clients map[uint64]collectionClient
+	home    *pool
+	s       *Session                    // nil: a place of the pool for which a session is to be opened
+	changes uint64                      // Cluster.changes when the session was looked after last
+	lost    int                         // Cluster.losses when it was opened
+	clients map[uint64]collectionClient // by shared.number
 }
 
 // take returns a worker for the caller alone, until give. It waits for one until ctx ends.
 func (p *pool) take(ctx context.Context) (*worker, error) {
+	var w *worker
 	p.mu.Lock()
 	if n := len(p.free); n > 0 {
+		w, p.free = p.free[n-1], p.free[:n-1]
+	}
+	p.mu.Unlock()
+	if w != nil && w.changes == p.c.changes.Load() {
+		return w, nil
+	}
+	return p.takeLater(ctx, w)
+}
+
+// takeLater is take when none is ready. w, if not nil, has been taken.
+func (p *pool) takeLater(ctx context.Context, w *worker) (_ *worker, err error) {
+	for first := false; ; first = true {
+		if w == nil {
+			if w, err = p.next(ctx, first); err != nil {
+				return nil, err
+			}
+		}
+		if err = w.renew(ctx); err == nil {
+			return w, nil
+		}
+		p.mu.Lock()
+		wait := p.failed(err)
+		p.mu.Unlock()
+		if !wait {
+			return nil, err
+		}
+		w = nil
+	}
+}
+
+// next takes a worker, which may be a place, or waits for one, before all others if first.
+func (p *pool) next(ctx context.Context, first bool) (*worker, error) {
+	p.mu.Lock()
+	switch n := len(p.free); {
+	case p.closed:
+		p.mu.Unlock()
+		return nil, errPoolClosed
+	case n > 0:
 		w := p.free[n-1]
 		p.free = p.free[:n-1]
 		p.mu.Unlock()
-		return w.renewed()
+		return w, nil
+	case p.open < p.most && !p.full && p.waiting.Len() == 0:
+		p.open++
+		p.mu.Unlock()
+		return &worker{home: p}, nil
 	}
-	return p.takeLater(ctx)
+	return p.await(ctx, first)
 }
 
-// takeLater is take when no worker is free. mu is held.
-func (p *pool) takeLater(ctx context.Context) (*worker, error) {
-	for {
-		switch n := len(p.free); {
-		case p.closed:
-			p.mu.Unlock()
-			return nil, fmt.Errorf("%w: the cluster", ErrClosed)
-		case n > 0:
-			w := p.free[n-1]
-			p.free = p.free[:n-1]
-			p.mu.Unlock()
-			return w.renewed()
-		case p.open < p.most:
-			p.open++
-			p.mu.Unlock()
-			w := &worker{home: p}
-			err := w.openSession()
-			if err == nil {
-				return w, nil
-			}
-			p.mu.Lock()
-			p.leave()
-			if p.open == 0 || !errors.Is(err, fabric.ErrTooManyClients) && !errors.Is(err, cn.ErrTooManySessions) {
-				p.mu.Unlock()
-				return nil, err
-			}
-			p.most = p.open // there is no room for more
-		default:
-			w, err := p.await(ctx)
-			if w != nil || err != nil {
-				return w, err
-			}
+var errPoolClosed = fmt.Errorf("%w: the cluster", ErrClosed)
+
+// failed ends a place for which no session could be opened, because of err. It reports whether to wait for another worker. mu is held.
+func (p *pool) failed(err error) (wait bool) {
+	if p.open == 1 || !errors.Is(err, fabric.ErrTooManyClients) && !errors.Is(err, cn.ErrTooManySessions) {
+		p.pass(&worker{home: p}) // the first that waits finds out by itself
+		return false
+	}
+	p.open--
+	if !p.full {
+		p.full = true
+		time.AfterFunc(roomAfter, p.grow)
+	}
+	return true
+}
+
+// grow opens sessions for those that wait because there was no room, if there is some now.
+func (p *pool) grow() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.full = false
+	for !p.closed && !p.full && p.open < p.most && p.waiting.Len() > 0 {
+		p.open++
+		p.mu.Unlock()
+		w := &worker{home: p}
+		err := w.renew(context.Background())
+		p.mu.Lock()
+		if err == nil {
+			p.pass(w)
+		} else {
+			p.failed(err)
 		}
 	}
 }
 
-// await waits for a worker that comes back. It returns none, and mu held, if the caller should look again. mu is held.
-func (p *pool) await(ctx context.Context) (*worker, error) {
+// await waits for a worker that comes back, before all others if first. mu is held, and is not afterwards.
+func (p *pool) await(ctx context.Context, first bool) (*worker, error) {
 	mine := make(chan *worker, 1)
 	e, back := p.waiting.PushBack(mine), p.back
+	if first {
+		p.waiting.MoveToFront(e)
+	}
 	p.mu.Unlock()
 	var stall <-chan time.Time
 	if p.guarded {
@@ -116,10 +165,9 @@ func (p *pool) await(ctx context.Context) (*worker, error) {
 		select {
 		case w := <-mine:
 			if w == nil {
-				p.mu.Lock()
-				return nil, nil
+				return nil, errPoolClosed
 			}
-			return w.renewed()
+			return w, nil
 		case <-ctx.Done():
 			err = fmt.Errorf("declock: waiting for a session: %w", cn.Ended(ctx))
 		case <-stall:
@@ -136,7 +184,9 @@ func (p *pool) await(ctx context.Context) (*worker, error) {
 		p.waiting.Remove(e)
 		select {
 		case w := <-mine: // it came at the same time
-			p.pass(w)
+			if w != nil {
+				p.pass(w)
+			}
 		default:
 		}
 		p.mu.Unlock()
@@ -147,33 +197,38 @@ func (p *pool) await(ctx context.Context) (*worker, error) {
 // give takes a worker back.
 func (p *pool) give(w *worker) {
 	p.mu.Lock()
-	p.back++
 	p.pass(w)
 	p.mu.Unlock()
 }
 
-// pass hands a worker to the first that waits, or keeps it. nil: the first that waits looks again. mu is held.
+// pass hands a worker or a place to the first that waits, or keeps the worker. mu is held.
 func (p *pool) pass(w *worker) {
-	if e := p.waiting.Front(); e != nil {
+	p.back++
+	switch e := p.waiting.Front(); {
+	case e != nil:
 		p.waiting.Remove(e).(chan *worker) <- w
-		return
-	}
-	if w != nil {
+	case w.s == nil || p.closed:
+		p.open--
+	default:
 		p.free = append(p.free, w)
 	}
 }
 
-// leave counts a worker that is no more. mu is held.
-func (p *pool) leave() {
-	p.open--
-	p.pass(nil)
+// lose is give for a worker that is of no more use. Its place is that of the first that waits.
+func (p *pool) lose() {
+	p.give(&worker{home: p})
 }
 
-// lose is give for a worker that is of no more use.
-func (p *pool) lose() {
+// keep makes a session that has been opened for something else the pool's first one. If the pool has one already, it is closed.
+func (p *pool) keep(w *worker) {
 	p.mu.Lock()
-	p.leave()
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	if p.open > 0 || p.closed {
+		defer w.s.Close()
+		return
+	}
+	p.open++
+	p.pass(w)
 }
 
 // close has all that wait, and all that come later, find the pool closed. Its sessions are closed with the others of the cluster.
@@ -182,35 +237,46 @@ func (p *pool) close() {
 	defer p.mu.Unlock()
 	p.closed, p.free = true, nil
 	for p.waiting.Len() > 0 {
-		p.pass(nil)
+		p.waiting.Remove(p.waiting.Front()).(chan *worker) <- nil
 	}
 }
 
-// openSession opens the worker's session.
-func (w *worker) openSession() (err error) {
-	w.losses = w.home.c.changes.Load()
-	w.clients = map[uint64]collectionClient{}
-	if w.s, err = w.home.c.Session(); err == nil {
-		w.s.w = w
+// renew gives the worker a session. If memory has been lost since it was opened, it is a new one: one session would
+// be notified of a loss after the other, for as long as there are such that have not been used since. Clients are closed then, and when something that was
+// dropped has been let go: they keep memory.
+func (w *worker) renew(ctx context.Context) error {
+	c := w.home.c
+	now := c.changes.Load()
+	if w.s != nil && w.changes == now {
+		return nil
 	}
-	return err
-}
-
-// renewed returns the worker, with a new session if memory has been lost, or something dropped, since it was opened: one session would
-// be notified of a loss after the other, for as long as there are such that have not been used since.
-func (w *worker) renewed() (*worker, error) {
-	if w.losses == w.home.c.changes.Load() {
-		return w, nil
+	lost := c.losses()
+	if w.s != nil {
+		w.closeClients(ctx)
+		if w.changes = now; w.lost == lost {
+			return nil
+		}
+		if err := w.s.Close(); err != nil && !errors.Is(err, ErrClosed) {
+			return err
+		}
 	}
-	err := w.s.Close()
-	if err == nil || errors.Is(err, ErrClosed) {
-		err = w.openSession()
-	}
+	s, err := c.Session()
 	if err != nil {
-		w.home.lose()
-		return nil, err
+		return err
 	}
-	return w, nil
+	s.w = w
+	w.s, w.changes, w.lost, w.clients = s, now, lost, map[uint64]collectionClient{}
+	return nil
+}
+
+// closeClients closes the worker's clients, which gives back what they keep.
+func (w *worker) closeClients(ctx context.Context) {
+	begun, _ := w.s.s.Begin(ctx) // else it has ended, and bounds nothing
+	for _, k := range w.clients {
+		k.Close()
+	}
+	clear(w.clients)
+	_ = w.s.s.End(ctx, begun, nil)
 }
 
 // Use calls f with a session that no other goroutine uses meanwhile, and waits for one until ctx ends: for several operations in a row, or for locks that

@@ -207,6 +207,7 @@ func (r *reclaimer) letGo(x collection) error {
 		k.Close()
 		delete(r.clients, x)
 	}
+	r.c.changes.Add(1) // sessions of pools give up their clients
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	maps.DeleteFunc(r.c.open, func(_ collectionKey, y collection) bool { return y == x })

@@ -53,6 +53,10 @@ func (c *Cluster) attached(ctx context.Context, f func(s *Session) error) error 
 		return err
 	}
 	defer s.Close()
+	return s.attached(ctx, f)
+}
+
+func (s *Session) attached(ctx context.Context, f func(s *Session) error) error {
 	return s.Do(ctx, func() error {
 		s.use.Begin()
 		defer s.use.End()
