@@ -49,6 +49,7 @@ type hold struct {
 	lock.Hold
 	serial atomic.Uint64
 	watch  atomic.Pointer[watch] // nil: Lost has not been called
+	closed bool                  // Close has unlocked it; guarded by watches.mu
 	next   *hold
 }
 

@@ -36,7 +36,8 @@ var over = func() chan struct{} {
 
 // Lost returns a channel that is closed when the lock is lost, as WithOnLoss says: its memory node has restarted, or the cluster has declared this process
 // dead. Others may hold the lock soon after, so what the guard's owner still does has to refuse itself, or be refused by older fencing tokens (Token). It is closed as soon as this process
-// finds out, at a failed operation or within a second. Unlock does not close it, but when called after Unlock, Lost returns a closed one.
+// finds out, at a failed operation or within a second. Unlock does not close it, but when called after Unlock, Lost returns a closed one. Close of the guard's session, or of the cluster,
+// is a loss to a guard, too, unless another guard of this process holds the lock in common.
 func (g Guard) Lost() <-chan struct{} {
 	if g.s == nil {
 		return over
@@ -44,7 +45,7 @@ func (g Guard) Lost() <-chan struct{} {
 	l := &g.s.c.watches
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !g.current() {
+	if !g.current() || g.h.closed {
 		return over
 	}
 	w := g.h.watch.Load()
@@ -112,4 +113,17 @@ func (g *Guard) unwatch() {
 	l.mu.Lock()
 	l.forget(g.h.watch.Swap(nil))
 	l.mu.Unlock()
+}
+
+// end ends the watch of a guard that Close has unlocked.
+func (l *watches) end(h *hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h.closed = true
+	if w := h.watch.Swap(nil); w != nil {
+		if w.guards == 1 {
+			w.close()
+		}
+		l.forget(w)
+	}
 }

@@ -101,6 +101,42 @@ func TestGuardLost(t *testing.T) {
 	}
 }
 
+// A guard whose session is closed beneath it is notified, as of a loss: it holds nothing any more, and nothing else would tell.
+func TestGuardLostByClose(t *testing.T) {
+	c, err := declock.Open(t.Context(), "shm:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Locks(t.Context(), "l", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := session(t, c)
+	own, err := s.Lock(t.Context(), l.At(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pooled, err := c.Lock(t.Context(), l.At(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		g     declock.Guard
+		close func() error
+	}{{own, s.Close}, {pooled, c.Close}} {
+		lost := x.g.Lost()
+		if closed(lost, 0) {
+			t.Error("lost at the beginning")
+		}
+		if err := x.close(); !errors.Is(err, declock.ErrHeld) {
+			t.Errorf("Close: %v", err)
+		}
+		if !closed(lost, 0) || !closed(x.g.Lost(), 0) {
+			t.Error("not notified")
+		}
+	}
+}
+
 // Done says that the process is no member any more: it has closed the cluster, or was given up.
 func TestDone(t *testing.T) {
 	o := shm.Options{Name: "done", Dir: t.TempDir(), Size: 64 << 20, Sparse: true}

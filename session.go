@@ -124,6 +124,7 @@ func (s *Session) releaseAll() error {
 		if h.Held {
 			names = append(names, fmt.Sprintf("%v %v", h.Lock, h.Mode))
 			errs = append(errs, s.s.Release(&h.Hold, nil))
+			s.c.watches.end(h)
 		}
 	}
 	if len(names) > 0 {
