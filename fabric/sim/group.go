@@ -300,14 +300,17 @@ func (mn *memNode) regroup(groups []*member.Group) {
 	}
 }
 
-// cut takes the results of a chain away that has been executed by another memory node than the one that serves the number, as the compute node knows by
-// now: when it acknowledged that, it cut its connections to the one before.
+// cut takes the results of a chain away that has been executed by another memory node than the one that serves the number, or in an epoch before, as the compute
+// node knows by now: when it acknowledged that, it cut its connections of before.
 func (c *Cluster) cut(ch *Chain) {
 	if ch.backup != 0 {
 		c.cutBackup(ch)
 		return
 	}
-	if mn, shut := ch.port.node.server(ch.ops[0].Addr.MN()); mn != ch.qp.mn || shut && ch.err == nil {
-		ch.err = &fabric.ChainError{Op: ch.ops[0], Err: fmt.Errorf("sim: %v serves %v no more: %w", ch.qp.mn.id, ch.ops[0].Addr.MN(), fabric.ErrUnknownOutcome)}
+	id := ch.ops[0].Addr.MN()
+	mn, shut := ch.port.node.server(id)
+	before := c.mns[id].replicas > 1 && ch.port.node.epochOf(id) != ch.epoch
+	if mn != ch.qp.mn || (shut || before) && ch.err == nil {
+		ch.err = &fabric.ChainError{Op: ch.ops[0], Err: fmt.Errorf("sim: %v serves %v no more: %w", ch.qp.mn.id, id, fabric.ErrUnknownOutcome)}
 	}
 }
