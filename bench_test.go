@@ -2,13 +2,26 @@ package declock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 )
+
+// storeAndTree makes a store and a tree, or opens them.
+func storeAndTree(tb testing.TB, c *declock.Cluster) (*declock.Store, *declock.Tree) {
+	tb.Helper()
+	st, err1 := c.Store(tb.Context(), "s", objstore.Config{})
+	tr, err2 := c.Tree(tb.Context(), "t", btree.Config{})
+	if err := errors.Join(err1, err2); err != nil {
+		tb.Fatal(err)
+	}
+	return st, tr
+}
 
 func open(tb testing.TB, opts ...declock.Option) (*declock.Cluster, *declock.Session) {
 	tb.Helper()

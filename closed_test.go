@@ -22,14 +22,7 @@ func TestCallsAfterClose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st, err := c.Store(ctx, "s", objstore.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tr, err := c.Tree(ctx, "t", btree.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		st, tr := storeAndTree(t, c)
 		store, err := st.Client(s)
 		if err != nil {
 			t.Fatal(err)

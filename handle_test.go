@@ -29,14 +29,7 @@ func TestTenThousandGoroutines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := c.Store(ctx, "s", objstore.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr, err := c.Tree(ctx, "t", btree.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, tr := storeAndTree(t, c)
 	if err := st.Set(ctx, []byte("n"), []byte("0"), declock.SetOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -81,14 +74,7 @@ func TestTenThousandGoroutines(t *testing.T) {
 func TestResultsAreTheCallers(t *testing.T) {
 	c, _ := open(t, declock.WithSessions(1))
 	ctx := t.Context()
-	st, err := c.Store(ctx, "s", objstore.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr, err := c.Tree(ctx, "t", btree.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, tr := storeAndTree(t, c)
 	for _, k := range []string{"a", "b"} {
 		if err := errors.Join(st.Set(ctx, []byte(k), []byte(k+k), declock.SetOptions{Flags: 7}), tr.Put(ctx, []byte(k), []byte(k+k))); err != nil {
 			t.Fatal(err)
@@ -414,14 +400,7 @@ func TestDropThroughAHandle(t *testing.T) {
 	c, _ := open(t)
 	ctx, k := t.Context(), []byte("k")
 	for range 2 {
-		st, err := c.Store(ctx, "s", objstore.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tr, err := c.Tree(ctx, "t", btree.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		st, tr := storeAndTree(t, c)
 		if err := errors.Join(st.Add(ctx, k, k, declock.SetOptions{}), tr.Insert(ctx, k, k)); err != nil {
 			t.Error(err)
 		}

@@ -1,7 +1,6 @@
 package declock_test
 
 import (
-	"context"
 	"slices"
 	"testing"
 
@@ -12,19 +11,11 @@ import (
 
 // A client of a store or tree tells which other compute nodes have it open, until they leave: what a check finds meanwhile may be theirs.
 func TestOpenOn(t *testing.T) {
-	ctx := context.Background()
 	cs := cluster(t, 3)
 	var stores []*objstore.Client
 	var trees []*btree.Client
 	for _, c := range cs[:2] {
-		st, err := c.Store(ctx, "s", objstore.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tr, err := c.Tree(ctx, "t", btree.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		st, tr := storeAndTree(t, c)
 		s := session(t, c)
 		store, err := st.Client(s)
 		if err != nil {
