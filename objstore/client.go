@@ -175,12 +175,7 @@ func (c *Client) Store() *Store { return c.s }
 // SetNow implements Clocked.
 func (c *Client) SetNow(seconds uint32) { c.nowS = seconds }
 
-func (c *Client) now() uint32 {
-	if c.nowS != 0 {
-		return c.nowS
-	}
-	return uint32(c.port.Now() / fabric.Second)
-}
+func (c *Client) now() uint32 { return uint32(c.Clock() / fabric.Second) }
 
 // expiry returns the second of expiry of a TTL. It counts from the next full second, so that an object lives for its TTL at least, and
 // less than a second longer.

@@ -3,6 +3,7 @@ package objstore
 import (
 	"fmt"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 )
 
@@ -10,9 +11,10 @@ import (
 type Object struct {
 	Item
 	Found   bool
-	Expired bool   // there is one that has expired, in place of which Put puts another
-	Size    int    // of the whole value, of which Item.Value may be the beginning
-	Now     uint32 // second of the store's clock
+	Expired bool        // there is one that has expired, in place of which Put puts another
+	Size    int         // of the whole value, of which Item.Value may be the beginning
+	Now     uint32      // second of the store's clock
+	Clock   fabric.Time // the store's clock
 	// Token is the fencing token of the lock of the key's bucket: of two changes of a key the later one has the greater token, also if the key was
 	// deleted between them.
 	Token lock.Token
@@ -65,7 +67,8 @@ func (c *Client) Update(key []byte, u Update) error {
 		return err
 	}
 	o := &c.object
-	*o = Object{Now: c.now(), Token: c.hold.Token}
+	*o = Object{Clock: c.Clock(), Token: c.hold.Token}
+	o.Now = uint32(o.Clock / fabric.Second)
 	o.Expired = k.found && k.h.expired(o.Now)
 	if k.found && !o.Expired {
 		b := c.obj[:k.at+k.want(k.word)]
@@ -127,3 +130,11 @@ func (c *Client) put(k *work, o *Object, ch *Change) error {
 
 // Now returns the second of the store's clock, in which Expiry counts.
 func (c *Client) Now() uint32 { return c.now() }
+
+// Clock returns the store's clock, of which Now is the second: for users that keep finer times in values.
+func (c *Client) Clock() fabric.Time {
+	if c.nowS != 0 {
+		return fabric.Time(c.nowS) * fabric.Second
+	}
+	return c.port.Now()
+}
