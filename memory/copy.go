@@ -14,6 +14,9 @@ import (
 // CopyLocks makes each backup of a region have all that is at the primary, if there are no other entries than locks: pages and entries. Locks themselves are not copied: they
 // begin anew with each promotion. ErrReplicated: there is something else, which it cannot copy yet.
 func (r *Region) CopyLocks(port fabric.Port) error {
+	if err := r.CheckCopies(port); err != nil {
+		return err
+	}
 	list, err := r.List(port)
 	if err != nil {
 		return err

@@ -57,18 +57,23 @@ type testCluster struct {
 	peertest.Cluster[*node, *MemoryServer]
 	way    *detachable // to Members
 	change func(o *Options)
-	late   *node  // of JoinInLease
-	goOn   func() // ends a stall
+	format func(fabric.Copy) error // of copies; nil: they are not formatted yet
+	late   *node                   // of JoinInLease
+	goOn   func()                  // ends a stall
 }
 
 func newTestCluster(t testing.TB) *testCluster {
-	c := &testCluster{Cluster: peertest.NewCluster[*node, *MemoryServer](t)}
+	c := &testCluster{Cluster: peertest.NewCluster[*node, *MemoryServer](t), format: func(fabric.Copy) error { return nil }}
 	c.way = &detachable{Service: c.Members}
 	c.Fabric = peertest.Fabric[*node, *MemoryServer]{
 		Serve: func(id fabric.MemID, size uint64) (*MemoryServer, error) {
 			o := c.options()
 			o.Mem, o.Size = id, size
-			return Serve(context.Background(), o)
+			s, err := Serve(context.Background(), o)
+			if err == nil && c.format != nil {
+				err = s.FormatCopies(c.format)
+			}
+			return s, err
 		},
 		Join: func() (*node, error) {
 			n, err := Join(context.Background(), c.options())

@@ -17,6 +17,16 @@ type detachable struct {
 	member.Service
 	mu      sync.Mutex
 	members map[member.Incarnation]*detachableMember
+	hung    atomic.Bool // it answers no wish to change a group
+}
+
+// Change is member.Service.Change.
+func (d *detachable) Change(ctx context.Context, c member.Change) error {
+	if d.hung.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return d.Service.Change(ctx, c)
 }
 
 func (d *detachable) wrap(m member.Member, incarnation member.Incarnation) *detachableMember {

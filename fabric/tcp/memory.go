@@ -185,6 +185,11 @@ func rewrite(f *os.File, n int64) error {
 	return nil
 }
 
+// discard makes memory that no file holds zero, and gives back what it takes. Nothing uses it meanwhile.
+func (m *memory) discard() error {
+	return unix.Madvise(unsafe.Slice((*byte)(m.at), m.len), unix.MADV_DONTNEED)
+}
+
 // close unmaps the memory. Nothing uses it any more.
 func (m *memory) close() {
 	if m.guard != nil {

@@ -21,10 +21,10 @@ type region struct {
 
 	// Of a number that is replicated:
 
-	replica uint32 // member.Replica.Number; 0: it is no replica
-	epoch   uint32 // in which lanes are let in; 0: none are
-	backup  bool   // lanes are those to a backup
-	formed  bool   // it is formatted
+	replica   uint32 // member.Replica.Number; 0: it is no replica
+	epoch     uint32 // in which lanes are let in; 0: none are
+	backup    bool   // lanes are those to a backup
+	formatted bool
 }
 
 func newRegion(id fabric.MemID, m *memory) *region { return &region{id: id, mem: m, nic: newNIC(m)} }
@@ -44,7 +44,7 @@ func (s *MemoryServer) copyOf(id fabric.MemID) *region {
 // waits in a socket while a backup is promoted comes to nothing, and so does one that was sent to a replica which this process had before. Mu of peer is held.
 func (s *MemoryServer) regroup(st *member.State) {
 	for _, g := range st.Groups {
-		if err := s.take(g); err != nil {
+		if err := s.host(g); err != nil {
 			s.o.Report(fmt.Errorf("replica of %v: %w", g.ID, err))
 		}
 	}
@@ -59,28 +59,28 @@ func (s *MemoryServer) regroup(st *member.State) {
 	}
 }
 
-// take acts on a group: it takes memory for a replica that is to be here, and opens or shuts it. A replica begins with zeroed memory: this process may have had another one of the number, and
-// never have heard of the time between.
-func (s *MemoryServer) take(g *member.Group) error {
+// host acts on a group: it takes memory for a replica that is to be here, gives back that of one which is to be here no more, and opens or shuts it. A replica begins with zeroed
+// memory: this process may have had another one of the number, and never have heard of the time between.
+func (s *MemoryServer) host(g *member.Group) error {
 	i, current := s.peer.Replica(g)
 	r := s.copyOf(g.ID)
 	if r != nil {
 		r.epoch = 0
 	}
-	if i < 0 {
+	if r != nil && (i < 0 || current && r.replica != g.Replicas[i].Number) {
+		s.dropCopy(r) // it never comes back: its number is no other replica's
+		r = nil
+	}
+	if i < 0 || r == nil && !current || r != nil && r.replica != g.Replicas[i].Number {
 		return nil
 	}
-	number := g.Replicas[i].Number
-	if r == nil || r.replica != number {
-		if !current {
-			return nil
-		}
+	if r == nil {
 		var err error
-		if r, err = s.renewCopy(r, g, number); err != nil {
+		if r, err = s.newCopy(g, g.Replicas[i].Number); err != nil {
 			return err
 		}
 	}
-	if err := s.formCopy(r, g); err != nil {
+	if err := s.formatCopy(r, g); err != nil {
 		return err
 	}
 	if r.backup = i > 0; current && (r.backup || g.Serving) {
@@ -89,27 +89,24 @@ func (s *MemoryServer) take(g *member.Group) error {
 	return nil
 }
 
-// renewCopy returns the memory of a new replica, in the place of the one that was here, or nil. Its own number's is that which the memory node has lent from the start, if nothing was in it.
-func (s *MemoryServer) renewCopy(old *region, g *member.Group, number uint32) (*region, error) {
-	if old != nil {
-		s.cutCopy(old)
-	}
+// newCopy returns zeroed memory for a new replica. Its own number's is that which the memory node has from the start.
+func (s *MemoryServer) newCopy(g *member.Group, number uint32) (*region, error) {
 	r := s.home
-	if g.ID != s.o.Mem || old != nil || g.Size != s.home.mem.size {
+	if g.ID != s.o.Mem || !s.replicated() || g.Size != s.home.mem.size {
 		mem, err := openMemory(&Options{Size: g.Size, Huge: s.o.Huge})
 		if err != nil {
 			return nil, err
 		}
 		r = newRegion(g.ID, mem)
-		r.nic.key.Store(rand.Uint32())
 	}
-	r.replica, r.formed = number, false
+	r.nic.key.Store(rand.Uint32())
+	r.replica, r.formatted = number, false
 	s.copies = append(s.copies, r)
 	return r, nil
 }
 
-// cutCopy ends the use of memory that is a replica no more.
-func (s *MemoryServer) cutCopy(r *region) {
+// dropCopy gives back the memory of what is a replica no more, when nothing of before can be executed there.
+func (s *MemoryServer) dropCopy(r *region) {
 	for k, l := range s.lanes {
 		if k.target != (target{}) && k.target.id == r.id {
 			if l.conn != nil {
@@ -119,8 +116,12 @@ func (s *MemoryServer) cutCopy(r *region) {
 		}
 	}
 	s.copies = slices.DeleteFunc(s.copies, func(x *region) bool { return x == r })
-	if r != s.home { // whose words others may have
+	if r != s.home {
 		r.mem.close()
+		return
+	}
+	if err := r.mem.discard(); err != nil { // the address range stays: others may have its words
+		s.o.Report(fmt.Errorf("memory of %v: %w", r.id, err))
 	}
 }
 
@@ -135,14 +136,16 @@ func (s *MemoryServer) isOpen(r *region, t target) bool {
 	return r.backup && r.replica == t.replica
 }
 
-// lends returns why a lane is not let in to the memory that it is to; nil: it is. Mu of peer is held.
-func (s *MemoryServer) lends(r *region, g *guest) error {
+// refusal returns why a lane is not let in to the memory that it is to; nil: it is. Mu of peer is held.
+func (s *MemoryServer) refusal(r *region, g *guest) error {
 	if g.target == (target{}) && !s.replicated() || s.isOpen(r, g.target) {
-		if g.target == (target{}) {
+		switch err := s.peer.Lapsed(); {
+		case g.target == (target{}):
 			return nil
-		}
-		if err := s.peer.Lapsed(); err != nil {
+		case err != nil:
 			return fmt.Errorf("%w: %w", peer.ErrBehind, err)
+		case r.backup && !r.formatted: // what is written there before is lost, or keeps it from being formatted
+			return fmt.Errorf("%w: %v has not formatted its copy of %v yet", peer.ErrBehind, s.ID(), g.target.id)
 		}
 		return nil
 	}
@@ -152,14 +155,14 @@ func (s *MemoryServer) lends(r *region, g *guest) error {
 	return fmt.Errorf("%w: %v does not serve %v in epoch %d", fabric.ErrStaleEpoch, s.ID(), g.target.id, g.target.epoch)
 }
 
-// FormatCopies has the memory of each replica formatted that is here, or that will be. Until then a replica is not lent.
+// FormatCopies has the memory of each replica formatted that is here, or that will be. Until then a backup is not lent.
 func (s *MemoryServer) FormatCopies(format func(fabric.Copy) error) error {
 	s.peer.Mu.Lock()
 	defer s.peer.Mu.Unlock()
 	s.format = format
 	if st, _ := s.peer.State(); st != nil {
 		for _, g := range st.Groups {
-			if err := s.take(g); err != nil {
+			if err := s.host(g); err != nil {
 				return err
 			}
 		}
@@ -167,14 +170,14 @@ func (s *MemoryServer) FormatCopies(format func(fabric.Copy) error) error {
 	return nil
 }
 
-// formCopy formats the memory of a new replica.
-func (s *MemoryServer) formCopy(r *region, g *member.Group) error {
-	if r.formed || s.format == nil {
+// formatCopy formats the memory of a new replica.
+func (s *MemoryServer) formatCopy(r *region, g *member.Group) error {
+	if r.formatted || s.format == nil {
 		return nil
 	}
 	word := func(offset uint64) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Add(r.mem.base, offset)) }
 	err := s.format(fabric.Copy{ID: g.ID, Size: g.Size, Factor: g.Factor, Origin: uint64(g.Origin), Began: g.Began, Word: word})
-	r.formed = err == nil
+	r.formatted = err == nil
 	return err
 }
 

@@ -3,6 +3,7 @@ package tcp
 import (
 	"context"
 	"errors"
+	"regexp"
 	"testing"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/internal/peertest"
 	"github.com/declock/declock/fabric/member"
+	regions "github.com/declock/declock/memory"
+	"github.com/declock/declock/mn"
 )
 
 // A group is number 0 with a primary on memory node 0 and a backup on memory node 1, in sync, and two compute nodes with a Port each.
@@ -366,6 +369,149 @@ func TestDropBackup(t *testing.T) {
 	}
 	if _, err := rep.PostBackup(&r, 0, []fabric.Op{fabric.Load(peertest.Word)}); err == nil {
 		t.Error("a chain to a backup that was dropped")
+	}
+}
+
+// A drop waits for the coordinator no longer than the operation that asks for it: it ends when the Port is interrupted.
+func TestDropBackupInterrupted(t *testing.T) {
+	g := newGroup(t)
+	rep := g.port.(fabric.Replicator)
+	r, err := rep.Replicas(0)
+	if err != nil || !r.Backups[0].Synced {
+		t.Fatal(r, err)
+	}
+	g.way.hung.Store(true)
+	time.AfterFunc(20*time.Millisecond, g.port.Interrupt)
+	began := time.Now()
+	if err := rep.DropBackup(&r, 0); !errors.Is(err, fabric.ErrInterrupted) || time.Since(began) > dropLimit {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+	if x := g.now(); x.Replicas[1].Number != r.Backups[0].Number {
+		t.Errorf("%+v", *x)
+	}
+	g.port.ClearInterrupt()
+	g.way.hung.Store(false)
+	if err := rep.DropBackup(&r, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// dropLimit is how long an interrupted drop may take on a busy machine: less than it would wait for the coordinator.
+const dropLimit = 5 * time.Second
+
+// A backup that is being copied to is not in sync, as compute nodes see it.
+func TestBackupInSync(t *testing.T) {
+	g := newGroup(t)
+	serve := g.change
+	g.change = func(o *Options) { serve(o); o.Room = 1 << 20 }
+	g.wish(member.AddBackup, g.Serve(2, 1<<16).Member().Incarnation)
+	peertest.Await(t, "compute nodes know the new backup", func() bool {
+		r, err := g.port.(fabric.Replicator).Replicas(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.N == 2 && r.Backups[0].Synced && !r.Backups[1].Synced
+	})
+}
+
+// A memory node that has a copy no more keeps no memory for it, whether the copy was in memory of its own or in that of its number, and begins again with zeroed memory.
+func TestDroppedCopyKeepsNoMemory(t *testing.T) {
+	g := newGroup(t)
+	peertest.Do(t, g.port, fabric.FAA(peertest.Word, 7))
+	serve := g.change
+	g.change = func(o *Options) { serve(o); o.Room = 1 << 20 }
+	third := g.Serve(2, 1<<16)
+	has := func(s *MemoryServer) bool {
+		s.peer.Mu.Lock()
+		defer s.peer.Mu.Unlock()
+		return s.copyOf(0) != nil
+	}
+	g.wish(member.AddBackup, third.Member().Incarnation)
+	peertest.Await(t, "the third has a copy", func() bool { return has(third) && g.now().Replicas[2].Phase == member.Copying })
+	g.wish(member.Synced, third.Member().Incarnation)
+	g.wish(member.Drop, g.b.Member().Incarnation)
+	peertest.Await(t, "a backup that was dropped has no copy", func() bool { return !has(g.b) })
+	g.wish(member.Promote, third.Member().Incarnation) // the ledger has another backup on the second
+	g.awaitServed(third)
+	peertest.Await(t, "a primary that was deposed has no copy", func() bool { return !has(g.p) && has(g.b) })
+	if got := g.wordOf(g.p.home); got != 0 {
+		t.Errorf("the word at the primary of before is %d", got)
+	}
+}
+
+// A backup is not lent before it is formatted: what a compute node writes there would be lost, or be taken for other memory.
+func TestUnformattedBackup(t *testing.T) {
+	c := newTestCluster(t)
+	c.format = nil
+	c.change = func(o *Options) { o.Replicas, o.Room = 2, 1<<20 }
+	g := &group{testCluster: c, t: t, p: c.Serve(0, 1<<16)}
+	c.change = func(o *Options) { o.Room = 1 << 20 }
+	g.b = c.Serve(1, 1<<16)
+	t.Cleanup(c.testClose)
+	g.n = c.Join()
+	g.sync()
+	g.port = peertest.Open(t, g.n)
+	g.usable(g.port)
+	rep := g.port.(fabric.Replicator)
+	r, err := rep.Replicas(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pending, err := rep.PostBackup(&r, 0, []fabric.Op{fabric.Store(peertest.Word, 5)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	err = g.b.FormatCopies(func(c fabric.Copy) error {
+		if got := c.Word(peertest.Word.Offset()).Load(); got != 0 {
+			t.Errorf("the word is %d before the copy is formatted", got)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.port.Wait(pending); err != nil {
+		t.Error(err)
+	}
+	if got := g.word(g.b); got != 5 {
+		t.Errorf("the word is %d", got)
+	}
+}
+
+// A memory node whose lock queues have another length gets no copy in sync: the node that copies says which two differ, and how.
+func TestBackupOfOtherQueues(t *testing.T) {
+	c := newTestCluster(t)
+	t.Cleanup(c.testClose)
+	reports := make(chan error, 100)
+	c.format = nil
+	for i, queue := range []int{32, 64} {
+		c.change = func(o *Options) { o.Replicas, o.Room = 2-i, 1<<20 }
+		if _, err := mn.Start(c.Serve(fabric.MemID(i), 1<<16), mn.Config{Queue: queue}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.change = func(o *Options) {
+		o.Report = func(err error) { reports <- err }
+		o.Copy = func(p fabric.Port, mem fabric.MemID) error {
+			r, err := regions.Open(p, mem)
+			if err != nil {
+				return err
+			}
+			return r.CopyLocks(p)
+		}
+	}
+	g := &group{testCluster: c, t: t, n: c.Join()}
+	select {
+	case err := <-reports:
+		if !errors.Is(err, regions.ErrParams) || !regexp.MustCompile(`from mn0 .* to mn1 .* 32 entries .* 64 `).MatchString(err.Error()) {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("nothing is reported")
+	}
+	if x := g.now(); x.Replicas[1].Phase != member.Copying {
+		t.Errorf("%+v", *x)
 	}
 }
 

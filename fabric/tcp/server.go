@@ -171,7 +171,7 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 	}
 	st, _ := s.peer.State()
 	r.revision = st.Revision
-	if err := s.lends(x, g); err != nil {
+	if err := s.refusal(x, g); err != nil {
 		return r, nil, err
 	}
 	if l == nil {

@@ -31,7 +31,8 @@ func (n *Node) runCopier() {
 		quiet := errors.Is(err, member.ErrChanged) || errors.Is(err, fabric.ErrStaleEpoch) || errors.Is(err, fabric.ErrNodeDown)
 		if err != nil && !quiet && n.Work.Err() == nil && err.Error() != reported {
 			reported = err.Error()
-			n.Report(fmt.Errorf("copy %v to a new backup: %w", c.ID, err))
+			st, _ := n.State()
+			n.Report(fmt.Errorf("copy %v to a new backup, from %s to %s: %w", c.ID, primary(st, c.ID), host(st, c.Host), err))
 		}
 		Pause(n.Work, copyAgain)
 	}
@@ -66,4 +67,20 @@ func (n *Node) copy(c member.Change) error {
 	ctx, cancel := context.WithTimeout(n.Work, dropTimeout)
 	defer cancel()
 	return n.Members.Change(ctx, c)
+}
+
+// host names the memory node that is a member in an incarnation.
+func host(st *member.State, l member.Incarnation) string {
+	if i := slices.IndexFunc(st.MNs, func(m member.MN) bool { return m.Incarnation == l }); i >= 0 {
+		return fmt.Sprintf("%v at %s", st.MNs[i].ID, st.MNs[i].Addr)
+	}
+	return "a memory node that has gone"
+}
+
+// primary names the memory node that serves a number.
+func primary(st *member.State, id fabric.MemID) string {
+	if g := st.Group(id); g != nil {
+		return host(st, g.Primary())
+	}
+	return host(st, 0)
 }

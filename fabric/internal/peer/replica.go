@@ -28,7 +28,7 @@ func (p *Port) Replicas(mem fabric.MemID) (g fabric.Replicas, err error) {
 	}
 	g.Mem, g.Epoch = mem, now.Epoch
 	for _, b := range now.Replicas[1:] {
-		g.Backups[g.N] = fabric.Backup{Host: uint64(b.Host), Number: b.Number}
+		g.Backups[g.N] = fabric.Backup{Host: uint64(b.Host), Number: b.Number, Synced: b.Phase == member.InSync}
 		g.N++
 	}
 	return g, nil
@@ -120,11 +120,35 @@ func (n *Node) keepBackups() {
 // dropTimeout bounds how long the drop of a backup waits for the coordinator.
 const dropTimeout = 10 * time.Second
 
-// DropBackup is fabric.Replicator.DropBackup.
+// interruptEvery is how often a drop looks whether the Port is interrupted: so that is how long it lasts at most from then on.
+const interruptEvery = 5 * time.Millisecond
+
+// DropBackup is fabric.Replicator.DropBackup. It ends when the Port is interrupted or closed: whether the backup is dropped is not known then.
 func (p *Port) DropBackup(g *fabric.Replicas, i int) error {
-	n := p.n
-	ctx, cancel := context.WithTimeout(n.Work, dropTimeout)
+	ctx, cancel := context.WithTimeout(p.n.Work, dropTimeout)
 	defer cancel()
+	ctx, interrupt := context.WithCancelCause(ctx)
+	defer interrupt(nil)
+	go func() {
+		for ctx.Err() == nil {
+			Pause(ctx, interruptEvery)
+			switch {
+			case p.Closed():
+				interrupt(fabric.ErrClosed)
+			case p.Interrupted():
+				interrupt(fabric.ErrInterrupted)
+			}
+		}
+	}()
+	err := p.n.dropBackup(ctx, g, i)
+	if why := context.Cause(ctx); err != nil && (errors.Is(why, fabric.ErrInterrupted) || errors.Is(why, fabric.ErrClosed)) {
+		err = fmt.Errorf("%w: %w", why, err)
+	}
+	return err
+}
+
+// dropBackup has the coordinator take a backup out of its group.
+func (n *Node) dropBackup(ctx context.Context, g *fabric.Replicas, i int) error {
 	for {
 		st, newer := n.State()
 		now := st.Group(g.Mem)
