@@ -10,7 +10,8 @@ type Replicator interface {
 	// epoch than that in which the Port is attached. What was begun in one epoch, under a lock of it, must go to no backup of another.
 	Replicas(mem MemID) (Replicas, error)
 
-	// PostBackup is Port.Post of a chain to the i-th backup, in the epoch of g. The Port's Wait returns what came of it.
+	// PostBackup is Port.Post of a chain to the i-th backup, in the epoch of g. The Port's Wait returns what came of it. An interrupted Port may wait for longer than for a
+	// primary: what it leaves behind costs a copy, since the backup has to be dropped then.
 	PostBackup(g *Replicas, i int, ops []Op) (Pending, error)
 
 	// DropBackup takes the i-th backup out of the group: it has missed a chain. When it returns nil, that is committed, whatever the compute nodes know yet, or the

@@ -124,7 +124,8 @@ func (b *Backups) Write(ops []fabric.Op) error {
 	return nil
 }
 
-// do executes a chain at a backup, or drops that. A backup that has been dropped executes nothing.
+// do executes a chain at a backup, or drops that. A backup that has been dropped executes nothing. What the caller may do next, such as to release a lock, others take for a
+// sign that nothing of the chain is under way any more (rule 3). So a client that was interrupted while it is, and does not wait, drops the backup, too.
 func (b *Backups) do(i int, ops []fabric.Op) error {
 	if b.group.Backups[i].Number == 0 {
 		return nil
@@ -133,11 +134,12 @@ func (b *Backups) do(i int, ops []fabric.Op) error {
 	if err == nil {
 		err = b.port.Wait(p)
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
-	}
-	// In another epoch there is no backup to drop but another primary; a node that is fenced, or does not wait, must not say that a backup is at fault.
-	if !isAny(err, fabric.ErrStaleEpoch, fabric.ErrFenced, fabric.ErrInterrupted, fabric.ErrClosed) {
+	case isAny(err, fabric.ErrStaleEpoch, fabric.ErrFenced): // its lanes are cut: in another epoch, there is no backup to drop but another primary
+	case isAny(err, fabric.ErrInterrupted, fabric.ErrClosed) && !errors.Is(err, fabric.ErrUnknownOutcome): // nothing is under way, and the backup is not at fault
+	default:
 		derr := b.rep.DropBackup(&b.group, i)
 		if derr == nil {
 			b.group.Backups[i].Number = 0

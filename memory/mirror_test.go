@@ -37,8 +37,13 @@ func (w *replicated) Observe(e *sim.Event) {
 }
 
 func newReplicated(t *testing.T, factor int) *replicated {
+	return newReplicatedIn(t, factor, sim.Config{Seed: 1})
+}
+
+func newReplicatedIn(t *testing.T, factor int, cfg sim.Config) *replicated {
 	w := &replicated{t: t, names: map[string]bool{}}
-	w.c = sim.New(sim.Config{Seed: 1, Observer: w})
+	cfg.Observer = w
+	w.c = sim.New(cfg)
 	t.Cleanup(func() { w.c.Close() })
 	w.mn = w.c.AddReplicatedMN(size, factor)
 	for range factor - 1 {
@@ -289,6 +294,55 @@ func TestLastBackupFirst(t *testing.T) {
 	}
 	if !slices.Equal(hosts, []fabric.MemID{2, 1}) {
 		t.Errorf("written on %v", hosts)
+	}
+}
+
+// A client is interrupted while its chain to a backup is under way, does not wait, and what follows is another's: the chain, which lands later, comes to nothing (rule 3).
+func TestInterruptedWriteToABackup(t *testing.T) {
+	w := newReplicatedIn(t, 2, sim.Config{Seed: 1, Grace: fabric.Microsecond})
+	at, holder := fabric.At(w.mn, size-8), 1
+	write := func(p fabric.Port, v uint64) error {
+		b, err := w.r.Backups(p)
+		if err == nil {
+			err = b.Write([]fabric.Op{fabric.Store(at, v)})
+		}
+		return err
+	}
+	w.c.Go(w.nodes[0], "first", func(p fabric.Port) {
+		w.c.Delay(sim.OfCN(1), sim.OfMN(1), 100*fabric.Microsecond, w.c.Now()+fabric.Millisecond)
+		w.c.At(w.c.Now()+5*fabric.Microsecond, p.Interrupt)
+		_ = write(p, 1)
+		if w.c.FaultStats()[sim.LeftBehind] != 1 {
+			t.Error("no chain was left behind")
+		}
+		holder = 2
+	})
+	w.c.Go(w.nodes[1], "second", func(p fabric.Port) {
+		for holder != 2 {
+			want(t, p.Pause(p.Now()+fabric.Microsecond), nil)
+		}
+		want(t, write(p, 2), nil)
+		want(t, p.Do([]fabric.Op{fabric.Store(at, 2)}), nil)
+	})
+	if err := w.c.RunUntil(fabric.Second); err != nil {
+		t.Fatal(err)
+	}
+	w.compare("at the end")
+}
+
+// A client is interrupted while a backup is read: nothing of that can be late, and the backup is none the worse for it.
+func TestInterruptedReadOfABackup(t *testing.T) {
+	w := newReplicatedIn(t, 2, sim.Config{Seed: 1, Grace: fabric.Microsecond})
+	w.c.Go(w.nodes[0], "reader", func(p fabric.Port) {
+		w.c.Delay(sim.OfCN(1), sim.OfMN(1), 100*fabric.Microsecond, w.c.Now()+fabric.Millisecond)
+		w.c.At(w.c.Now()+5*fabric.Microsecond, p.Interrupt)
+		want(t, w.r.Level(p, w.r.Stamp(), 1), fabric.ErrInterrupted)
+	})
+	if err := w.c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(w.c.Group(w.mn).Replicas); n != 2 {
+		t.Errorf("%d replicas", n)
 	}
 }
 

@@ -25,9 +25,12 @@ func (s *Scenario) storePromotes(d *drawer) {
 		s.drawPlan(d, sim.FaultPause, sim.FaultCut, sim.FaultDelay, sim.FaultDuplicate, sim.FaultDetach)
 	}
 	s.Plan = append(s.Plan, crashes...)
-	n := d.between(0, 4)
+	n, drops := d.between(0, 4), d.percent(40)
 	for range n {
-		s.Plan = append(s.Plan, s.ends(d, n < s.Copies)...)
+		s.Plan = append(s.Plan, s.ends(d, n < s.Copies && !drops)...)
+	}
+	if drops {
+		s.slowLinks(d)
 	}
 	if d.percent(20) {
 		s.NoEvict, s.Room = d.between(0, 1), 4096+s.Keys*(128+s.Values)*d.between(30, 120)/100
@@ -35,6 +38,32 @@ func (s *Scenario) storePromotes(d *drawer) {
 	if d.percent(20) {
 		s.SecondNs, s.Expiring = pick(d, 5*fabric.Microsecond, 100*fabric.Microsecond), 50
 		s.EpochNs, s.SkewNs = 0, pick(d, 0, s.SecondNs/2)
+	}
+}
+
+// slowLinks draws links between compute nodes and memory nodes, those of backups and spares among them, on which nothing passes for a while, or late; and clients that are
+// interrupted, or whose connections break, while a chain to a backup is under way. It may land at any time later. Such a backup is dropped, so the memory of another may not
+// be lost.
+func (s *Scenario) slowLinks(d *drawer) {
+	for range d.between(1, 6) {
+		at := s.at(d)
+		f := sim.Fault{At: at, Kind: pick(d, sim.FaultCut, sim.FaultDelay), Until: at + 1 + d.time(fabric.Millisecond),
+			Node: sim.OfCN(fabric.CNID(d.between(1, s.CNs))), Peer: sim.OfMN(fabric.MemID(d.between(0, s.MNs+s.Spares-1)))}
+		if f.Kind == sim.FaultDelay {
+			f.Delay = 1 + d.time(300*fabric.Microsecond)
+		}
+		if d.percent(20) {
+			f.Node, f.Peer = f.Peer, f.Node
+		}
+		s.Plan = append(s.Plan, f)
+	}
+	if d.percent(70) {
+		s.Cancel, s.WaitNs = pick(d, 20, 60), pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
+		s.GraceNs = pick(d, 1, fabric.Microsecond, 5*fabric.Microsecond, 50*fabric.Microsecond)
+	}
+	if s.GraceNs == 0 || d.percent(30) {
+		s.BreakNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
+		s.BrokenLateNs = pick(d, 100*fabric.Microsecond, fabric.Millisecond)
 	}
 }
 
@@ -60,8 +89,8 @@ func (s *Scenario) ends(d *drawer, mayLose bool) (p sim.Plan) {
 	return append(p, back)
 }
 
-// closeReplicated checks a replicated store when all is over: it is sound, and reads every key once more. Free memory that only a former primary knew is leaked: that is not
-// built. If nothing has crashed or failed, the backups are what the primary is.
+// closeReplicated checks a replicated store when all is over: it is sound, and reads every key once more; and so it is, and does, when its backups serve, for what has changed at
+// them last shows there only. Free memory that only a former primary knew is leaked: that is not built. If nothing has crashed or failed, the backups are what the primary is.
 func (w *world) closeReplicated(p fabric.Port) {
 	w.looking = false
 	own := w.nodes[w.s.CNs]
@@ -72,9 +101,20 @@ func (w *world) closeReplicated(p fabric.Port) {
 	}
 	w.readAll(st, p) // it attaches to what serves now
 	crashed := w.unknown > 0 || slices.ContainsFunc(w.nodes, func(n *node) bool { return n.dead })
-	r, err := st.Check(objstore.CheckOptions{Backups: !crashed})
+	w.checkReplicated(st, !crashed)
+	for _, id := range w.mns {
+		_ = w.c.Promote(id) // if there is a backup in sync
+	}
+	_ = p.Pause(p.Now() + abandonNs + 8*w.s.NewsNs) // all know by then
+	w.readAll(st, p)
+	w.checkReplicated(st, false)
+}
+
+// checkReplicated checks a replicated store, and its backups, too, if they are what the primary is.
+func (w *world) checkReplicated(st *objstore.Client, backups bool) {
+	r, err := st.Check(objstore.CheckOptions{Backups: backups})
 	switch {
-	case err != nil && !(errors.Is(err, fabric.ErrNodeDown) && !crashed): // a backup that has ended, and has missed nothing
+	case err != nil && !(errors.Is(err, fabric.ErrNodeDown) && backups): // a backup that has ended, and has missed nothing
 		w.object("store check", err.Error())
 	case !r.Sound():
 		w.object("store check", r.String())
