@@ -50,10 +50,10 @@ const roomAfter = 50 * time.Millisecond
 // A worker is a session of a pool, with its clients of stores and trees.
 type worker struct {
 	home    *pool
-	s       *Session                    // nil: a place of the pool for which a session is to be opened
-	changes uint64                      // Cluster.changes when the session was looked after last
-	lost    int                         // Cluster.losses when it was opened
-	clients map[uint64]collectionClient // by shared.number
+	s       *Session                // nil: a place of the pool for which a session is to be opened
+	changes uint64                  // Cluster.changes when the session was looked after last
+	lost    int                     // Cluster.losses when it was opened
+	clients map[uint64]pooledClient // by shared.number
 }
 
 // take returns a worker for the caller alone, until give. It waits for one until ctx ends.
@@ -265,7 +265,7 @@ func (w *worker) renew(ctx context.Context) error {
 		return err
 	}
 	s.w = w
-	w.s, w.changes, w.lost, w.clients = s, now, lost, map[uint64]collectionClient{}
+	w.s, w.changes, w.lost, w.clients = s, now, lost, map[uint64]pooledClient{}
 	return nil
 }
 
@@ -273,7 +273,7 @@ func (w *worker) renew(ctx context.Context) error {
 func (w *worker) closeClients(ctx context.Context) {
 	begun, _ := w.s.s.Begin(ctx) // else it has ended, and bounds nothing
 	for _, k := range w.clients {
-		k.Close()
+		k.close()
 	}
 	clear(w.clients)
 	_ = w.s.s.End(ctx, begun, nil)

@@ -14,6 +14,18 @@ type shared[K collectionClient] struct {
 	losses   func() uint32
 	open     func(*Session) (K, error)
 	trim     func(K) // gives up the memory of large values, after an operation; nil: there is none
+	count    func(K) // takes over what a client that is not in use has counted; nil: nothing
+}
+
+// A pooledClient is one of a worker.
+type pooledClient struct {
+	collectionClient
+	count func()
+}
+
+func (k pooledClient) close() {
+	k.count()
+	k.Close()
 }
 
 // lastShared is the number of the last one that was made.
@@ -30,21 +42,21 @@ func (x *shared[K]) do(ctx context.Context, f func(K) error) (err error) {
 	if err != nil {
 		return err
 	}
-	k, err := x.client(w)
-	begun := 0
-	if err == nil {
-		begun, err = w.s.s.Begin(ctx)
-	}
+	begun, err := w.s.s.Begin(ctx)
 	if err != nil {
 		w.home.give(w)
 		return err
 	}
+	var k pooledClient
 	defer func() { err = x.end(ctx, w, k, begun, err) }() // also when f panics
-	return f(k)
+	if k, err = x.client(w); err != nil {
+		return err
+	}
+	return f(k.collectionClient.(K))
 }
 
 // end ends what do has begun, and returns its error.
-func (x *shared[K]) end(ctx context.Context, w *worker, k K, begun int, err error) error {
+func (x *shared[K]) end(ctx context.Context, w *worker, k pooledClient, begun int, err error) error {
 	if w.s.use.Busy() { // f has panicked in the middle of an operation
 		w.home.lose()
 		return err
@@ -52,33 +64,40 @@ func (x *shared[K]) end(ctx context.Context, w *worker, k K, begun int, err erro
 	if begun != 0 {
 		err = w.s.s.End(ctx, begun, err)
 	}
+	opened := k.collectionClient != nil
 	switch {
 	case errors.Is(err, ErrMemoryLost):
 		x.notified.Store(x.losses())
-	case dropped(err):
-		k.Close()
+	case opened && dropped(err):
+		k.close()
 		delete(w.clients, x.number)
 	}
-	if x.trim != nil && !errors.Is(err, ErrClosed) {
-		x.trim(k) // whatever came of it: a value that was not stored has needed memory, too
+	if opened && x.trim != nil && !errors.Is(err, ErrClosed) {
+		x.trim(k.collectionClient.(K)) // whatever came of it: a value that was not stored has needed memory, too
 	}
 	w.home.give(w)
 	return err
 }
 
 // client returns a worker's client. A loss that has been reported before is not again, by the client that is the first to work on what is left.
-func (x *shared[K]) client(w *worker) (k K, err error) {
-	if k, ok := w.clients[x.number].(K); ok {
+func (x *shared[K]) client(w *worker) (pooledClient, error) {
+	if k, ok := w.clients[x.number]; ok {
 		return k, nil
 	}
 	known := x.losses()
 	reported := x.notified.Load() == known
-	k, err = x.open(w.s)
+	k, err := x.open(w.s)
 	if reported && errors.Is(err, ErrMemoryLost) && x.losses() == known {
 		k, err = x.open(w.s)
 	}
-	if err == nil {
-		w.clients[x.number] = k
+	if err != nil {
+		return pooledClient{}, err
 	}
-	return k, err
+	pooled := pooledClient{k, func() {
+		if x.count != nil {
+			x.count(k)
+		}
+	}}
+	w.clients[x.number] = pooled
+	return pooled, nil
 }

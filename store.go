@@ -2,6 +2,7 @@ package declock
 
 import (
 	"context"
+	"sync"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
@@ -16,7 +17,11 @@ import (
 // ErrMemoryLost: memory of the store has been lost. One operation returns it after a loss, and those that were under way.
 type Store struct {
 	*objstore.Store
-	shared shared[*objstore.Client]
+	shared  shared[*objstore.Client]
+	counted struct { // by clients of the pool
+		sync.Mutex
+		sum objstore.Stats
+	}
 }
 
 // Store opens the object store with a name, and makes it if there is none.
@@ -37,6 +42,7 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 		st := &Store{Store: opened}
 		st.shared.share(c, opened.Losses, st.Client)
 		st.shared.trim = (*objstore.Client).Trim
+		st.shared.count = st.count
 		return st, nil
 	})
 }
@@ -46,6 +52,35 @@ func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (
 // some seconds later, when no operation on the store is under way there, and the last one gives it back. The next drop, or the next Open, passes over processes that have crashed.
 func (c *Cluster) DropStore(ctx context.Context, name string) error {
 	return c.dropCollection(ctx, collectionKey{memory.KindStore, name}, objstore.Stores.Drop)
+}
+
+// Use calls f with a client of the store that no other goroutine uses meanwhile: for several operations in a row, and for results that are not copied, which are good until
+// the client's next operation, or until f returns. f must not wait for others that use the cluster, nor use it by other ways.
+func (st *Store) Use(ctx context.Context, f func(c *objstore.Client) error) error {
+	return st.shared.do(ctx, f)
+}
+
+// Stats returns what the operations of this Store have counted, those with clients of sessions not among them. What is under way is counted later.
+func (st *Store) Stats() objstore.Stats {
+	p := &st.shared.c.work
+	p.mu.Lock()
+	for _, w := range p.free {
+		if k, ok := w.clients[st.shared.number]; ok {
+			k.count()
+		}
+	}
+	p.mu.Unlock()
+	st.counted.Lock()
+	defer st.counted.Unlock()
+	return st.counted.sum
+}
+
+// count adds the counters of a client, which is not in use and counts anew, to those of the store.
+func (st *Store) count(c *objstore.Client) {
+	st.counted.Lock()
+	defer st.counted.Unlock()
+	st.counted.sum.Add(c.Stats())
+	*c.Stats() = objstore.Stats{}
 }
 
 // Client returns the store for the use of a session: an objstore.Cache, of which results need no copy. Like the session it

@@ -16,7 +16,10 @@ import (
 func (st *Store) GetMulti(ctx context.Context, keys [][]byte) ([]objstore.Result, error) {
 	results := make([]objstore.Result, len(keys))
 	err := st.shared.do(ctx, func(c *objstore.Client) error {
-		err := c.GetMulti(keys, results)
+		var err error
+		for n, done := 0, 0; done < len(keys) && err == nil; done += n {
+			n, _, err = c.GetMulti(keys[done:], results[done:], nil)
+		}
 		for i := range results {
 			if e := results[i].Err; err == nil && e != nil && !errors.Is(e, objstore.ErrNotFound) {
 				err = fmt.Errorf("declock: key %.40q: %w", keys[i], e)

@@ -20,7 +20,7 @@ const (
 
 // A Result is what GetMulti has found of a key.
 type Result struct {
-	Item       // its Value is the caller's
+	Item       // its Value lies in what GetMulti has appended to
 	Err  error // ErrNotFound: there is none
 }
 
@@ -56,24 +56,21 @@ type posted struct {
 	err     error
 }
 
-// GetMulti is Get of all keys; results is as long as keys, and gets what is found. The error is that of a client that is closed.
-func (c *Client) GetMulti(keys [][]byte, results []Result) error {
+// GetMulti is Get of the first n keys: of all, unless there are more than 128 of them, or their values have more than about 1 MiB. At least one is got.
+// results, as long as keys, gets what is found; values are appended to dst, which may be nil. The error is that of a client that is closed.
+func (c *Client) GetMulti(keys [][]byte, results []Result, dst []byte) (n int, _ []byte, err error) {
 	if err := c.session.Begin(); err != nil {
-		return err
+		return 0, dst, err
 	}
 	defer c.session.End()
 	c.small++
 	c.trimBoth()
-	for len(keys) > 0 {
-		n := c.getBatch(keys, results)
-		keys, results = keys[n:], results[n:]
-	}
-	return nil
+	n, dst = c.getBatch(keys, results, dst)
+	return n, dst, nil
 }
 
-// getBatch gets the first keys, and returns how many.
-func (c *Client) getBatch(keys [][]byte, results []Result) int {
-	b := &c.batch
+func (c *Client) getBatch(keys [][]byte, results []Result, dst []byte) (int, []byte) {
+	b, begun := &c.batch, len(dst)
 	optimistic := !c.s.locked && c.s.h.UpToDate()
 	n := c.beginBatch(keys, results, optimistic)
 	if optimistic {
@@ -86,7 +83,7 @@ func (c *Client) getBatch(keys [][]byte, results []Result) int {
 		for i := range b.units {
 			c.settleSecond(&b.units[i])
 		}
-		c.takeValues()
+		dst = c.takeValues(dst)
 	}
 	var down []int // parts
 	var why error
@@ -96,17 +93,22 @@ func (c *Client) getBatch(keys [][]byte, results []Result) int {
 			continue
 		}
 		if slices.Contains(down, u.node) { // one get has waited for it
-			u.result.Err = why
+			*u.result = Result{Err: why}
 			continue
 		}
+		if i > 0 && len(dst)-begun > batchBytes {
+			return i, dst
+		}
 		it, err := c.get(u.key)
-		it.Value = slices.Clone(it.Value)
+		from := len(dst)
+		dst = append(dst, it.Value...)
+		it.Value = dst[from:len(dst):len(dst)]
 		*u.result = Result{it, err}
 		if errors.Is(err, fabric.ErrNodeDown) && u.place != (place{}) {
 			down, why = append(down, u.node), err
 		}
 	}
-	return n
+	return n, dst
 }
 
 // beginBatch makes units of the first keys, and returns how many. Their objects are at most batchBytes, as far as the location cache knows.
@@ -249,8 +251,8 @@ func (c *Client) settleSecond(u *unit) {
 	}
 }
 
-// takeValues copies what was found to memory of the caller's.
-func (c *Client) takeValues() {
+// takeValues appends what was found to dst.
+func (c *Client) takeValues(dst []byte) []byte {
 	b, now, size := &c.batch, c.now(), 0
 	for i := range b.units {
 		u := &b.units[i]
@@ -261,7 +263,7 @@ func (c *Client) takeValues() {
 			size += int(u.h.valueLen)
 		}
 	}
-	values := make([]byte, 0, size)
+	dst = slices.Grow(dst, size)
 	for i := range b.units {
 		u := &b.units[i]
 		switch u.outcome {
@@ -270,10 +272,11 @@ func (c *Client) takeValues() {
 			*u.result = Result{Err: ErrNotFound}
 		case present:
 			c.stats.Gets++
-			it, from := c.item(&u.work), len(values)
-			values = append(values, it.Value...)
-			it.Value = values[from:len(values):len(values)]
+			it, from := c.item(&u.work), len(dst)
+			dst = append(dst, it.Value...)
+			it.Value = dst[from:len(dst):len(dst)]
 			*u.result = Result{Item: it}
 		}
 	}
+	return dst
 }

@@ -8,6 +8,18 @@ import (
 	"github.com/declock/declock/fabric/sim"
 )
 
+// getMulti gets all keys.
+func getMulti(c *Client, keys [][]byte, results []Result) error {
+	for len(keys) > 0 {
+		n, _, err := c.GetMulti(keys, results, nil)
+		if err != nil {
+			return err
+		}
+		keys, results = keys[n:], results[n:]
+	}
+	return nil
+}
+
 // GetMulti finds what gets find, of each key: there or not, known to the location cache or not, large, expired, twice, too long, in overflow blocks, and in stores of which gets
 // take locks.
 func TestGetMulti(t *testing.T) {
@@ -47,7 +59,7 @@ func TestGetMulti(t *testing.T) {
 		for i, k := range keys {
 			copies[i] = append([]byte(nil), k...)
 		}
-		wantErr(t, "get multi", c.GetMulti(keys, got), nil)
+		wantErr(t, "get multi", getMulti(c, keys, got), nil)
 		for i, k := range copies {
 			want, err := c.Get(k)
 			if fmt.Sprint(got[i].Err) != fmt.Sprint(err) || string(got[i].Value) != string(want.Value) ||
@@ -57,7 +69,39 @@ func TestGetMulti(t *testing.T) {
 			}
 		}
 		c.Close()
-		wantErr(t, "after Close", c.GetMulti(keys, got), ErrClosed)
+		wantErr(t, "after Close", getMulti(c, keys, got), ErrClosed)
+	}
+}
+
+// A batch of large values is not returned at once: its memory is bounded, whatever its keys are.
+func TestGetMultiIsBounded(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 64<<20, 1)
+	s := w.open(0, w.config())
+	c := w.client(0, s)
+	for _, known := range []bool{false, true} {
+		var keys [][]byte
+		for i := range 40 {
+			keys = append(keys, fmt.Appendf(nil, "k%d", i%20))
+		}
+		for _, k := range keys {
+			wantErr(t, "set", c.Set(k, make([]byte, 300<<10), Options{}), nil)
+			if !known {
+				s.places.put(s.locate(k).hash, 0, 0)
+			}
+		}
+		for got := make([]Result, len(keys)); len(keys) > 0; {
+			n, dst, err := c.GetMulti(keys, got, nil)
+			wantErr(t, "get multi", err, nil)
+			if n < 1 || len(dst) > batchBytes+301<<10 {
+				t.Fatalf("known %v: %d keys in %d bytes", known, n, len(dst))
+			}
+			for _, r := range got[:n] {
+				if r.Err != nil || len(r.Value) != 300<<10 {
+					t.Fatalf("known %v: %d bytes, %v", known, len(r.Value), r.Err)
+				}
+			}
+			keys = keys[n:]
+		}
 	}
 }
 
@@ -87,7 +131,7 @@ func TestGetMultiTime(t *testing.T) {
 			chains := c.port.Stats().Chains
 			start = c.port.Now()
 			got := make([]Result, len(keys))
-			wantErr(t, "get multi", c.GetMulti(keys, got), nil)
+			wantErr(t, "get multi", getMulti(c, keys, got), nil)
 			took := c.port.Now() - start
 			t.Logf("%d memory nodes, known %v: %d chains in %d ns; a round trip %d ns", mns, known, c.port.Stats().Chains-chains, took, trip)
 			for i := range got {
@@ -111,7 +155,7 @@ func TestGetMultiWithANodeDown(t *testing.T) {
 			for i := range got {
 				batch = append(batch, []byte(keys[i%3]))
 			}
-			wantErr(t, "get multi", c.GetMulti(batch, got), nil)
+			wantErr(t, "get multi", getMulti(c, batch, got), nil)
 			for i, r := range got {
 				if i%3 == down {
 					wantErr(t, "key of what is down", r.Err, fabric.ErrNodeDown)

@@ -49,6 +49,10 @@ func contextEnds(t *testing.T, x *stand, k, other *client) {
 	if err := index.Put([]byte("key"), []byte("value")); err != nil {
 		t.Fatal(err)
 	}
+	shared, err := k.c.Store(context.Background(), "shared", objstore.Config{Objects: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
 	cause := errors.New("the caller's reason")
 	calls := map[string]func(ctx context.Context) error{
 		"Lock": func(ctx context.Context) error {
@@ -67,6 +71,10 @@ func contextEnds(t *testing.T, x *stand, k, other *client) {
 		},
 		"set": func(ctx context.Context) error {
 			return k.s.Do(ctx, func() error { return k.cache.Set([]byte("key 1"), []byte("value 1"), objstore.Options{}) })
+		},
+		"a handle's first get, which opens a client": func(ctx context.Context) error {
+			_, err := shared.Get(ctx, []byte("key"), nil)
+			return err
 		},
 		"tree's get": func(ctx context.Context) error {
 			return k.s.Do(ctx, func() error { _, err := index.Get([]byte("key")); return err })
