@@ -12,10 +12,10 @@ var (
 	frontRequests    = counter("front_requests_total", "Requests of such clients, in the words of the protocol's own statistics.", "protocol", "command", "result")
 )
 
-// Front returns a collector of a server of another system's protocol; read is called at each scrape.
-func Front(read func() front.Counters) prometheus.Collector { return frontEnd{read} }
+// Front returns a collector of servers of other systems' protocols; read is called at each scrape.
+func Front(read func() []front.Counters) prometheus.Collector { return frontEnd{read} }
 
-type frontEnd struct{ read func() front.Counters }
+type frontEnd struct{ read func() []front.Counters }
 
 // Describe implements prometheus.Collector.
 func (frontEnd) Describe(ch chan<- *prometheus.Desc) {
@@ -26,7 +26,13 @@ func (frontEnd) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (f frontEnd) Collect(ch chan<- prometheus.Metric) {
-	e, n := emitter{ch}, f.read()
+	e := emitter{ch}
+	for _, n := range f.read() {
+		e.front(&n)
+	}
+}
+
+func (e emitter) front(n *front.Counters) {
 	e.one(frontConnections, float64(n.Connections), n.Protocol)
 	e.one(frontAccepted, float64(n.Accepted), n.Protocol, "accepted")
 	e.one(frontAccepted, float64(n.Rejected), n.Protocol, "rejected")

@@ -190,9 +190,9 @@ func check(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 // A server of another system's protocol is shown by protocol, command and result.
 func TestFront(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(metrics.Front(func() front.Counters {
-		return front.Counters{Protocol: "memcached", Connections: 3, Accepted: 5, Rejected: 1, Read: 7, Written: 9,
-			Requests: []front.Requests{{Command: "get", Result: "hit", Count: 11}, {Command: "get", Result: "miss", Count: 13}}}
+	reg.MustRegister(metrics.Front(func() []front.Counters {
+		return []front.Counters{{Protocol: "memcached", Connections: 3, Accepted: 5, Rejected: 1, Read: 7, Written: 9,
+			Requests: []front.Requests{{Command: "get", Result: "hit", Count: 11}, {Command: "get", Result: "miss", Count: 13}}}}
 	}))
 	families, err := reg.Gather()
 	if err != nil {

@@ -59,7 +59,8 @@ var mayImport = map[string][]string{
 	"internal/secure/securetest": {"internal/secure"},
 	"overtcp":                    {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "memory", "internal/secure", "internal/membership"},
 	"front":                      {},
-	"front/...":                  {"", "front", "fabric", "lock", "memory", "cn", "objstore", "internal/stats"},
+	"front/item":                 {"", "fabric", "lock", "objstore"},
+	"front/...":                  {"", "front", "front/item", "fabric", "lock", "memory", "cn", "objstore", "internal/stats"},
 	"cmd/...":                    {"..."},
 }
 

@@ -28,7 +28,7 @@ type Embedded struct {
 	Fabric                            string // shm or tcp
 	Name, dir, RunDir                 string
 	Huge, policy, profile             string
-	memcached                         string // of the first compute node; the others have the ports behind it
+	memcached, redis                  string // of the first compute node; the others have the ports behind it
 	Mns, cns, procs, MaxCN, lockQueue int
 	replicas                          int // of each memory node; 0: 1
 	Size                              uint64
@@ -54,7 +54,7 @@ func (e *Embedded) onlySHM(c *cli.Context) error {
 
 // Launch starts it.
 func (e *Embedded) Launch(ctx context.Context, messages io.Writer) (*fleet.Fleet, error) {
-	cfg := fleet.Config{CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile, Memcached: e.memcached}
+	cfg := fleet.Config{CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile, Memcached: e.memcached, Redis: e.redis}
 	for range e.Mns {
 		flags := []string{"--size", strconv.FormatUint(e.Size, 10), "--max-cn", strconv.Itoa(e.MaxCN),
 			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.Huge}

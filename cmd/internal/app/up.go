@@ -24,6 +24,7 @@ Examples:
    declock up --fabric tcp --mns 2
    declock up --fabric tcp --mns 3 --replicas 2
    declock up --memcached 127.0.0.1:11211
+   declock up --redis 127.0.0.1:6379
 then, in another terminal:
    declock status
    declock replay --cluster shm:demo`
@@ -44,6 +45,7 @@ func upCommand(env *command.Env) *cli.Command {
 			command.CountFlag(&e.MaxCN, "max-cn", scheme.DefaultMaxCN, 1, int(fabric.MaxCN), "compute nodes that the cluster may have; decides the size of locks"),
 			command.HugeFlag(&e.Huge),
 			&cli.StringFlag{Name: "memcached", Usage: "`HOST:PORT` at which the first compute node serves clients of memcached; the next ones have the next ports, and all serve the same items", Destination: &e.memcached},
+			&cli.StringFlag{Name: "redis", Usage: "`HOST:PORT` at which the first compute node serves clients of Redis; the next ones have the next ports, and all serve the same keys", Destination: &e.redis},
 			command.DirFlag(&e.dir),
 			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets, with --fabric tcp", Destination: &e.RunDir},
 		},
@@ -62,8 +64,8 @@ func upCommand(env *command.Env) *cli.Command {
 				return command.Usage(c, "--replicas %d needs --fabric tcp", e.replicas)
 			case e.replicas > e.Mns:
 				return command.Usage(c, "--replicas %d is more than --mns %d: each copy is on another memory node", e.replicas, e.Mns)
-			case e.replicas > 1 && e.memcached != "":
-				return command.Usage(c, "--memcached needs a store, which cannot be on memory nodes with --replicas yet")
+			case e.replicas > 1 && (e.memcached != "" || e.redis != ""):
+				return command.Usage(c, "--memcached and --redis need a store, which cannot be on memory nodes with --replicas yet")
 			}
 			if e.cns > e.MaxCN {
 				return command.Usage(c, "--cns %d is more than --max-cn %d", e.cns, e.MaxCN)
@@ -111,21 +113,21 @@ func announce(w io.Writer, f *fleet.Fleet, e *Embedded) {
   a Go program:      %s
 
 %sCtrl-C takes it down.
-`, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, flags, flags, program, served(f))
+`, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, flags, flags, program, served(f, "memcached")+served(f, "Redis"))
 }
 
-// served says where clients of memcached are served.
-func served(f *fleet.Fleet) string {
+// served says where clients of another system are served.
+func served(f *fleet.Fleet, system string) string {
 	var list []string
 	for _, c := range f.CNs {
-		if at := c.Ready["memcached"]; at != "" {
+		if at := c.Ready[strings.ToLower(system)]; at != "" {
 			list = append(list, at)
 		}
 	}
 	if len(list) == 0 {
 		return ""
 	}
-	return "Clients of memcached are served at " + strings.Join(list, ", ") + ": the same items at each.\n"
+	return "Clients of " + system + " are served at " + strings.Join(list, ", ") + ": the same items at each.\n"
 }
 
 // watch waits for the end. Compute nodes may die, the others go on; without its

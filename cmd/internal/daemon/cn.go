@@ -35,6 +35,8 @@ type CNConfig struct {
 	Wait time.Duration
 	// Memcached is how clients of memcached are served.
 	Memcached Memcached
+	// Redis is how clients of Redis are served.
+	Redis Redis
 	Options
 }
 
@@ -46,7 +48,7 @@ type CN struct {
 	srv       *control.Server
 	readiness *readiness
 	web       *web.Server
-	memcached *frontEnd // nil: clients of memcached are not served
+	fronts    []*frontEnd // servers of clients of other systems
 	metrics   *metrics.Compute
 	look      background.Look[[]control.Memory] // into memory nodes, for status
 	fenced    int                               // how often the cluster has declared a compute node of this process dead
@@ -68,10 +70,10 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 		return err
 	}
 	defer d.web.Close()
-	if d.memcached, err = d.serveMemcached(); err != nil {
+	defer d.closeFronts()
+	if err = errors.Join(d.serveMemcached(), d.serveRedis()); err != nil {
 		return err
 	}
-	defer d.memcached.close()
 	opts := []declock.Option{declock.WithReport(Report(cfg.Log)), declock.WithPolicy(cfg.Policy)}
 	if err = d.join(ctx, cfg.Wait, opts...); err != nil {
 		if ctx.Err() != nil {
@@ -84,7 +86,7 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 		out = io.Discard // the line is written once
 		if !errors.Is(err, errAnew) || ctx.Err() != nil {
 			d.readiness.drain()
-			d.memcached.close() // with the cluster, while it is there
+			d.closeFronts() // with the cluster, while it is there
 			return errors.Join(err, d.leave())
 		}
 		// The process is sound: only this membership is over. What its clients had is lost, and they are notified.
@@ -114,15 +116,17 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 	if d.fenced > 0 {
 		wait = forever // it was a member
 	}
-	if err = d.cfg.await(ctx, wait, d.memcached.attach); err != nil {
+	if err = d.cfg.await(ctx, wait, d.attachFronts); err != nil {
 		return unlessStopped(ctx, err)
 	}
 	d.metrics = metrics.ComputeNode(d.cluster, d.storeStats)
 	d.metrics.Fenced = d.fenced
 	collectors, serves := []prometheus.Collector{d.metrics, metrics.Certificates(d.cfg.certificates)}, ""
-	if d.memcached != nil {
-		collectors = append(collectors, metrics.Front(d.memcached.srv.Counters))
-		serves = " memcached=" + d.memcached.addr()
+	if len(d.fronts) > 0 {
+		collectors = append(collectors, metrics.Front(d.counters))
+	}
+	for _, f := range d.fronts {
+		serves += " " + f.name + "=" + f.addr()
 	}
 	d.web.Show(func() any { return d.Status() }, collectors...)
 	if _, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s%s\n",
@@ -139,7 +143,7 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 // leave lets what is under way come to its end, gives memory back and leaves the cluster.
 func (d *CN) leave() error {
 	d.srv.Close()
-	d.memcached.detach()
+	d.detachFronts()
 	d.web.Hide()
 	d.look.Wait() // no request asks for another any more
 	if d.metrics != nil {

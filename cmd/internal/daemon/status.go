@@ -44,13 +44,15 @@ func (d *CN) hot() (list []control.HotLock) {
 	return list
 }
 
-// storeStats returns the counters of the object store clients of replays, and of the front end.
+// storeStats returns the counters of the object store clients of replays, and of front ends.
 func (d *CN) storeStats() objstore.Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.done.Store
-	if d.memcached != nil {
-		stats.Add(&s, new(d.memcached.srv.StoreStats()))
+	for _, f := range d.fronts {
+		if c, ok := f.frontServer.(interface{ StoreStats() objstore.Stats }); ok {
+			stats.Add(&s, new(c.StoreStats()))
+		}
 	}
 	if d.work != nil {
 		now := d.work.total()

@@ -38,6 +38,8 @@ type Config struct {
 	Procs      int // GOMAXPROCS of each compute node
 	// Memcached is where the first compute node serves clients of memcached, HOST:PORT; the others have the ports behind it. Empty: none does.
 	Memcached string
+	// Redis is the same for clients of Redis.
+	Redis string
 	// Messages gets what the children say.
 	Messages io.Writer
 	// Remove removes what is left when all have gone; may be nil.
@@ -59,8 +61,9 @@ func (f *Fleet) Address() string { return f.cfg.Cluster.Address() }
 // Launch starts memory nodes and compute nodes. If it fails, nothing is left, and Config.Remove has been called.
 func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 	f := &Fleet{cfg: cfg}
-	serve, err := memcachedPorts(cfg.Memcached, cfg.CNs)
-	if err != nil {
+	serve, err := ports("memcached", cfg.Memcached, cfg.CNs)
+	redis, errRedis := ports("redis", cfg.Redis, cfg.CNs)
+	if err = errors.Join(err, errRedis); err != nil {
 		return nil, errors.Join(err, f.removeAll())
 	}
 	common := append([]string{"--cluster", f.Address(), "--parent-pipe"}, cfg.Network...)
@@ -85,6 +88,9 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 			if serve != nil {
 				args = append(args, "--memcached", serve[i])
 			}
+			if redis != nil {
+				args = append(args, "--redis", redis[i])
+			}
 			if cfg.Profile != "" {
 				args = append(args, "--cpuprofile", filepath.Join(cfg.Profile, fmt.Sprintf("cn%d.prof", i+1)))
 			}
@@ -101,8 +107,8 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 	return f, nil
 }
 
-// memcachedPorts returns where n compute nodes serve clients of memcached: from an address on, or all at any port if that has port 0.
-func memcachedPorts(at string, n int) (list []string, err error) {
+// ports returns where n compute nodes serve clients of another system: from an address on, or all at any port if that has port 0.
+func ports(flag, at string, n int) (list []string, err error) {
 	if at == "" {
 		return nil, nil
 	}
@@ -115,7 +121,7 @@ func memcachedPorts(at string, n int) (list []string, err error) {
 		err = fmt.Errorf("there are no %d ports from %d on", n, first)
 	}
 	if err != nil {
-		return nil, exit.Errorf(exit.Usage, "--memcached %q: want host:port: %w", at, err)
+		return nil, exit.Errorf(exit.Usage, "--%s %q: want host:port: %w", flag, at, err)
 	}
 	for i := range n {
 		if first == 0 {

@@ -115,18 +115,18 @@ func cnCommand(env *command.Env) *cli.Command {
 	var how running
 	return command.Complete(&cli.Command{
 		Name: control.CNCommand, Hidden: true, Usage: "a compute node", Description: cnDescription,
-		Flags: net.daemon(slices.Concat(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), memcachedFlags(&cfg.Memcached), []cli.Flag{
+		Flags: net.daemon(slices.Concat(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), memcachedFlags(&cfg.Memcached), redisFlags(&cfg.Redis), []cli.Flag{
 			command.LockFlag(&cfg.Policy),
 			command.CountFlag(&cfg.Procs, "procs", 0, 0, 1024, "cores to use at a time (GOMAXPROCS); 0 is all"),
-			command.CountFlag(&net.instance, "instance", 1, 1, 1000, fmt.Sprintf("number of this compute node among those of its host that have the same settings: ports of listen, advertise, http and memcached are %d higher for each before it", portStep)),
+			command.CountFlag(&net.instance, "instance", 1, 1, 1000, fmt.Sprintf("number of this compute node among those of its host that have the same settings: ports of listen, advertise, http, memcached and redis are %d higher for each before it", portStep)),
 			waitFlag(&cfg.Wait),
 		}, how.flags())),
 		Action: func(c *cli.Context) error {
-			net.memcached, net.memcachedUDP = &cfg.Memcached.Listen, &cfg.Memcached.UDP
+			net.memcached, net.memcachedUDP, net.redis = &cfg.Memcached.Listen, &cfg.Memcached.UDP, &cfg.Redis.Listen
 			prepare := func(cl scheme.Cluster) (scheme.Role, error) {
 				cfg.Cluster = cl
 				_, err := hier.ParsePolicy(cfg.Policy)
-				return scheme.ComputeRole, errors.Join(err, cfg.Memcached.Check())
+				return scheme.ComputeRole, errors.Join(err, cfg.Memcached.Check(), cfg.Redis.Check())
 			}
 			return how.daemon(c, env, &net, prepare, func(ctx context.Context, o daemon.Options) error {
 				cfg.Options = o
@@ -151,6 +151,25 @@ func memcachedFlags(m *daemon.Memcached) []cli.Flag {
 		str("-tls-ca", "`FILE` with the certificates of the CA that signs theirs: they must have one", &m.TLS.CA),
 		command.CountFlag(&m.MaxConns, "memcached-max-conns", 1024, 1, 1<<20, "connections of theirs"),
 		&cli.DurationFlag{Name: "memcached-idle-timeout", Usage: "close connections that have no request for so long", DefaultText: "never", Destination: &m.IdleTimeout},
+	}
+}
+
+// redisFlags are how clients of Redis are served.
+func redisFlags(r *daemon.Redis) []cli.Flag {
+	str := func(name, usage string, v *string) cli.Flag {
+		return &cli.StringFlag{Name: "redis" + name, Usage: usage, Destination: v}
+	}
+	return []cli.Flag{
+		str("", "`HOST:PORT`, or path of a unix socket, at which clients of Redis are served", &r.Listen),
+		&cli.StringFlag{Name: "redis-store", Usage: "`NAME` of the store that they share, with those of other compute nodes; that of memcached's clients may be shared, too", Value: "redis", Destination: &r.Store},
+		str("-auth", "`FILE` with lines of USER:PASSWORD: a client says first who it is; AUTH PASSWORD is of the user default", &r.Users),
+		str("-tls-cert", "`FILE` with the certificate that they see: TLS", &r.TLS.Cert),
+		str("-tls-key", "`FILE` with its key", &r.TLS.Key),
+		str("-tls-ca", "`FILE` with the certificates of the CA that signs theirs: they must have one", &r.TLS.CA),
+		command.CountFlag(&r.MaxConns, "redis-max-conns", 10000, 1, 1<<20, "connections of theirs"),
+		command.SizeFlag(&r.MaxValue, "redis-max-value", "1MiB", "their largest value, if the store is made by this compute node; at most 8MiB"),
+		&cli.BoolFlag{Name: "redis-no-evict", Usage: "refuse to store when memory is full, and evict nothing: for locks; the same on all compute nodes", Destination: &r.NoEvict},
+		&cli.DurationFlag{Name: "redis-idle-timeout", Usage: "close connections that have no request for so long", DefaultText: "never", Destination: &r.IdleTimeout},
 	}
 }
 

@@ -19,6 +19,7 @@ type Network struct {
 	http    *string // of a daemon: where it has its status
 	// memcached is where a daemon serves clients of memcached, over TCP and UDP; nil: it does not.
 	memcached, memcachedUDP *string
+	redis                   *string // where it serves clients of Redis
 	// instance is which of the daemons of this host with the same settings this one is: from 1.
 	instance int
 
@@ -96,6 +97,9 @@ func (n *Network) shiftPorts() (err error) {
 	ports := []port{{"listen", &n.Options.Listen}, {"advertise", &n.Options.Advertise}, {"http", n.http}}
 	if n.memcached != nil && !strings.Contains(*n.memcached, "/") {
 		ports = append(ports, port{"memcached", n.memcached})
+	}
+	if n.redis != nil && !strings.Contains(*n.redis, "/") {
+		ports = append(ports, port{"redis", n.redis})
 	}
 	if n.memcachedUDP != nil {
 		ports = append(ports, port{"memcached-udp", n.memcachedUDP})

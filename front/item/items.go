@@ -1,0 +1,223 @@
+package item
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+)
+
+// Items are the items of a store. Any number of goroutines may use them.
+type Items struct {
+	cluster *declock.Cluster
+	objects *declock.Store
+	control *declock.Store // of the record of flushes
+	started time.Time
+	last    lastFlush
+
+	stop     context.CancelFunc
+	watching sync.WaitGroup
+}
+
+// controlSuffix is behind the name of a store in that of the one with the record of flushes.
+const controlSuffix = ".control"
+
+// Open opens the store with a name, and a second one that says which items count; or makes them, the first as cfg says.
+func Open(ctx context.Context, c *declock.Cluster, name string, cfg objstore.Config) (*Items, error) {
+	objects, err := c.Store(ctx, name, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("front: store %q: %w", name, err)
+	}
+	name += controlSuffix
+	control, err := c.Store(ctx, name, objstore.Config{Objects: 1, MaxValue: 1 << 10, NoEvict: true})
+	if err != nil {
+		return nil, fmt.Errorf("front: store %q: %w", name, err)
+	}
+	x := &Items{cluster: c, objects: objects, control: control, started: time.Now()}
+	x.last.wanted = make(chan struct{}, 1)
+	if _, err := x.readRecord(ctx); err != nil {
+		return nil, fmt.Errorf("front: store %q: %w", name, err)
+	}
+	watch, stop := context.WithCancel(context.Background())
+	x.stop = stop
+	x.watching.Go(func() { x.watchFlushes(watch) })
+	return x, nil
+}
+
+// Close ends what Items do by themselves. The stores stay open until the cluster is closed.
+func (x *Items) Close() {
+	x.stop()
+	x.watching.Wait()
+}
+
+// MaxValue returns the size of the largest value.
+func (x *Items) MaxValue() int { return x.objects.MaxValue() - HeadSize }
+
+// lossWait bounds how long an operation waits for a store that is being made anew.
+const lossWait = time.Second
+
+// retry reports whether an operation is to be done once more because of its error: memory was lost, of which one operation is notified, or the store is just being made anew.
+func (x *Items) retry(err error, since time.Duration) bool {
+	if err == nil || !errors.Is(err, declock.ErrMemoryLost) || x.clock()-since > lossWait {
+		return false
+	}
+	time.Sleep(time.Millisecond)
+	return true
+}
+
+// clock is the process's own.
+func (x *Items) clock() time.Duration { return time.Since(x.started) }
+
+// View calls f with the item of a key, whose value is good until f returns; f must not use x. If View reports that there is none, what f has done is to be undone: the
+// item was flushed. f may be called more than once.
+func (x *Items) View(ctx context.Context, key []byte, f func(Item)) (found bool, err error) {
+	var flush uint32
+	see := func(o objstore.Item, now fabric.Time) {
+		var it Item
+		it, found = itemOf(&o, len(o.Value), now)
+		if found = found && !it.expired(); found {
+			flush = it.Flush
+			f(it)
+		}
+	}
+	err = x.objects.View(ctx, key, see)
+	if err != nil {
+		if err = x.viewAgain(ctx, key, see, err); err != nil {
+			return false, err
+		}
+	}
+	if !found {
+		return false, nil
+	}
+	n, err := x.flushNumber(ctx) // as it is after the read
+	return err == nil && n == flush, err
+}
+
+// viewAgain is what follows a view that has failed: a miss, or a loss.
+func (x *Items) viewAgain(ctx context.Context, key []byte, see func(objstore.Item, fabric.Time), err error) error {
+	for since := x.clock(); x.retry(err, since); {
+		err = x.objects.View(ctx, key, see)
+	}
+	if errors.Is(err, objstore.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// An Object is what Update finds under a key. The zero Object is none.
+type Object struct {
+	Item
+	Found bool
+	// Replaced: Put puts the item in place of one that has expired.
+	Replaced bool
+	Token    lock.Token // see objstore.Object
+}
+
+// A Change is what a function that is given to Update decides.
+type Change struct {
+	Action objstore.Action
+	Value  []byte // of Put, with HeadSize bytes of room before it; nil: Put and Expire leave the value as it is, which Update must have read whole
+	Flags  uint32 // of Put
+	Expiry int64  // of Put and Expire, Unix time in milliseconds; 0 is never
+	State  uint8  // of Put
+}
+
+// An Update says how Items.Update goes about it: see objstore.Update.
+type Update struct {
+	Read    int
+	IfFound bool
+	Apply   func(*Object) Change
+}
+
+// Update changes the item of a key as a function decides that sees it: one operation, under the lock of the key's bucket. The function may be called again
+// with another object: only what it decides last takes place. If IfFound is set and there is no object, Update reports so and does not call it; an item that
+// was flushed is an object that is not Found.
+func (x *Items) Update(ctx context.Context, key []byte, u Update) (called bool, err error) {
+	if u.Read >= 0 {
+		u.Read += HeadSize
+	}
+	n, err := x.flushNumber(ctx)
+	if err != nil {
+		return false, err
+	}
+	for lost := n; ; {
+		seen, newer, err := x.update(ctx, key, &u, n, lost)
+		switch {
+		case errors.Is(err, objstore.ErrNotFound):
+			return false, nil
+		case err != nil:
+			return false, err
+		case !newer:
+			return true, nil
+		}
+		r, err := x.readRecord(ctx)
+		if err != nil {
+			return false, err
+		}
+		if n, lost = r.number, r.number; int32(seen-n) > 0 {
+			lost = seen
+		}
+	}
+}
+
+// update is Update with a number of the last flush. If the item is newer than that, it is left, and seen is its own. An item with the number lost is
+// one from before the record was lost.
+func (x *Items) update(ctx context.Context, key []byte, u *Update, number, lost uint32) (seen uint32, newer bool, err error) {
+	var o Object
+	apply := func(at *objstore.Object) objstore.Change {
+		o = Object{Token: at.Token, Replaced: at.Expired}
+		if at.Found {
+			it, ok := itemOf(&at.Item, at.Size, at.Clock)
+			if newer = ok && it.Flush != lost && int32(it.Flush-number) > 0; newer {
+				seen = it.Flush
+				return objstore.Change{}
+			}
+			o.Item = it
+			o.Found = ok && it.Flush == number && !it.expired()
+		}
+		if !o.Found {
+			o.Item = Item{Clock: at.Clock}
+		}
+		return o.change(key, u.Apply(&o), number, at)
+	}
+	for since := x.clock(); ; {
+		newer = false
+		err = x.objects.Update(ctx, key, objstore.Update{Read: u.Read, IfFound: u.IfFound, Apply: apply})
+		if !x.retry(err, since) {
+			return seen, newer, err
+		}
+	}
+}
+
+// change returns what becomes of the object.
+func (o *Object) change(key []byte, ch Change, number uint32, at *objstore.Object) objstore.Change {
+	second, early := expiryOf(ch.Expiry)
+	switch ch.Action {
+	case objstore.Expire:
+		if !o.Found {
+			return objstore.Change{Action: objstore.Remove} // what is not there for clients
+		}
+		if second == 0 || early == o.Early {
+			return objstore.Change{Action: objstore.Expire, Expiry: second}
+		}
+		h := o.Head
+		h.Early = early
+		h.encode(at.Value)
+		return objstore.Change{Action: objstore.Put, Value: at.Value[:at.Size], Flags: o.Flags, Expiry: second}
+	case objstore.Put:
+		h := Head{Unique: unique(key, o.Token), Flush: number, State: ch.State, Early: early}
+		value := ch.Value
+		if value == nil {
+			value = at.Value[:at.Size]
+		}
+		h.encode(value)
+		return objstore.Change{Action: objstore.Put, Value: value, Flags: ch.Flags, Expiry: second}
+	}
+	return objstore.Change{Action: ch.Action}
+}

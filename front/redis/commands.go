@@ -1,0 +1,165 @@
+package redis
+
+import (
+	"strings"
+	"sync/atomic"
+)
+
+// A command is one that clients may ask for.
+type command struct {
+	name  string
+	arity int // with its name; negative: at least
+	flags string
+	// first, last and step say which arguments are keys.
+	first, last, step int
+	unit              unit // of times that it has as arguments, or answers with
+	do                func(c *conn, args [][]byte) error
+	number            int
+}
+
+// commands are all commands, by name in upper case; list has them in order.
+var (
+	commands = map[string]*command{}
+	list     []*command
+)
+
+const (
+	reads   = "readonly fast"
+	stores  = "write denyoom"
+	changes = "write fast"
+	talks   = "fast"
+	manages = "admin"
+)
+
+func init() {
+	list = []*command{
+		{name: "get", arity: 2, flags: reads, first: 1, last: 1, step: 1, do: (*conn).get},
+		{name: "set", arity: -3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).set},
+		{name: "setnx", arity: 3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).setNX},
+		{name: "setex", arity: 4, flags: stores, first: 1, last: 1, step: 1, unit: seconds, do: (*conn).setEX},
+		{name: "psetex", arity: 4, flags: stores, first: 1, last: 1, step: 1, unit: milliseconds, do: (*conn).setEX},
+		{name: "getset", arity: 3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).getSet},
+		{name: "getdel", arity: 2, flags: changes, first: 1, last: 1, step: 1, do: (*conn).getDel},
+		{name: "getex", arity: -2, flags: changes, first: 1, last: 1, step: 1, do: (*conn).getEX},
+		{name: "mget", arity: -2, flags: reads, first: 1, last: -1, step: 1, do: (*conn).mget},
+		{name: "mset", arity: -3, flags: stores, first: 1, last: -1, step: 2, do: (*conn).mset},
+		{name: "msetnx", arity: -3, flags: stores, first: 1, last: -1, step: 2, do: (*conn).msetNX},
+		{name: "incr", arity: 2, flags: stores, first: 1, last: 1, step: 1, do: (*conn).incr},
+		{name: "decr", arity: 2, flags: stores, first: 1, last: 1, step: 1, do: (*conn).decr},
+		{name: "incrby", arity: 3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).incrBy},
+		{name: "decrby", arity: 3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).decrBy},
+		{name: "incrbyfloat", arity: 3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).incrByFloat},
+		{name: "append", arity: 3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).append},
+		{name: "strlen", arity: 2, flags: reads, first: 1, last: 1, step: 1, do: (*conn).strlen},
+		{name: "getrange", arity: 4, flags: reads, first: 1, last: 1, step: 1, do: (*conn).getRange},
+		{name: "substr", arity: 4, flags: reads, first: 1, last: 1, step: 1, do: (*conn).getRange},
+		{name: "setrange", arity: 4, flags: stores, first: 1, last: 1, step: 1, do: (*conn).setRange},
+
+		{name: "del", arity: -2, flags: changes, first: 1, last: -1, step: 1, do: (*conn).del},
+		{name: "unlink", arity: -2, flags: changes, first: 1, last: -1, step: 1, do: (*conn).del},
+		{name: "delex", arity: -2, flags: changes, first: 1, last: 1, step: 1, do: (*conn).delEX},
+		{name: "exists", arity: -2, flags: reads, first: 1, last: -1, step: 1, do: (*conn).exists},
+		{name: "touch", arity: -2, flags: reads, first: 1, last: -1, step: 1, do: (*conn).exists},
+		{name: "type", arity: 2, flags: reads, first: 1, last: 1, step: 1, do: (*conn).typeOf},
+		{name: "expire", arity: -3, flags: changes, first: 1, last: 1, step: 1, unit: seconds, do: (*conn).expire},
+		{name: "pexpire", arity: -3, flags: changes, first: 1, last: 1, step: 1, unit: milliseconds, do: (*conn).expire},
+		{name: "expireat", arity: -3, flags: changes, first: 1, last: 1, step: 1, unit: unixSeconds, do: (*conn).expire},
+		{name: "pexpireat", arity: -3, flags: changes, first: 1, last: 1, step: 1, unit: unixMilliseconds, do: (*conn).expire},
+		{name: "ttl", arity: 2, flags: reads, first: 1, last: 1, step: 1, unit: seconds, do: (*conn).ttl},
+		{name: "pttl", arity: 2, flags: reads, first: 1, last: 1, step: 1, unit: milliseconds, do: (*conn).ttl},
+		{name: "expiretime", arity: 2, flags: reads, first: 1, last: 1, step: 1, unit: unixSeconds, do: (*conn).ttl},
+		{name: "pexpiretime", arity: 2, flags: reads, first: 1, last: 1, step: 1, unit: unixMilliseconds, do: (*conn).ttl},
+		{name: "persist", arity: 2, flags: changes, first: 1, last: 1, step: 1, do: (*conn).persist},
+		{name: "flushall", arity: -1, flags: changes, do: (*conn).flushAll},
+		{name: "flushdb", arity: -1, flags: changes, do: (*conn).flushAll},
+
+		{name: "ping", arity: -1, flags: talks, do: (*conn).ping},
+		{name: "echo", arity: 2, flags: talks, do: (*conn).echo},
+		{name: "time", arity: 1, flags: talks, do: (*conn).time},
+		{name: "hello", arity: -1, flags: unadmitted, do: (*conn).hello},
+		{name: "auth", arity: -2, flags: unadmitted, do: (*conn).auth},
+		{name: "quit", arity: -1, flags: unadmitted, do: (*conn).quit},
+		{name: "reset", arity: 1, flags: unadmitted, do: (*conn).reset},
+		{name: "select", arity: 2, flags: talks, do: (*conn).selectDB},
+		{name: "command", arity: -1, flags: talks, do: (*conn).commands},
+		{name: "multi", arity: 1, flags: talks, do: (*conn).multi},
+	}
+	for i, k := range list {
+		k.number = i
+		commands[strings.ToUpper(k.name)] = k
+	}
+}
+
+// unadmitted are the flags of commands that a client may ask for before it has said who it is.
+const unadmitted = "noauth fast"
+
+// counted are the counters of a server.
+type counted struct {
+	read, written, idled, overBuffers, errors atomic.Uint64
+	hits, misses                              atomic.Uint64
+	calls                                     [64]atomic.Uint64 // by command.number; of the last, unknown ones
+}
+
+// lookup returns the command of a name.
+func (c *conn) lookup(name []byte) *command {
+	if len(name) > len(c.name) {
+		return nil
+	}
+	for i, b := range name {
+		if b >= 'a' && b <= 'z' {
+			b -= 'a' - 'A'
+		}
+		c.name[i] = b
+	}
+	return commands[string(c.name[:len(name)])]
+}
+
+// command serves a request.
+func (c *conn) command(args [][]byte) error {
+	k := c.lookup(args[0])
+	switch {
+	case k == nil:
+		c.unknown(args)
+		return nil
+	case k.arity > 0 && len(args) != k.arity, len(args) < -k.arity:
+		c.fail("ERR wrong number of arguments for '" + k.name + "' command")
+		return nil
+	case !c.admitted && k.flags != unadmitted:
+		c.fail("NOAUTH Authentication required.")
+		return nil
+	}
+	c.srv.counted.calls[k.number].Add(1)
+	c.now = k
+	return k.do(c, args)
+}
+
+// unknown says that there is no such command, as Redis does.
+func (c *conn) unknown(args [][]byte) {
+	const most = 128
+	var b strings.Builder
+	b.WriteString("ERR unknown command '")
+	b.Write(args[0][:min(len(args[0]), most)])
+	b.WriteString("', with args beginning with: ")
+	for begin, i := b.Len(), 1; i < len(args) && b.Len()-begin < most; i++ {
+		b.WriteByte('\'')
+		b.Write(args[i][:min(len(args[i]), most-(b.Len()-begin))])
+		b.WriteString("' ")
+	}
+	c.fail(b.String())
+}
+
+// is reports whether an argument is a word, which is in upper case.
+func is(arg []byte, word string) bool {
+	if len(arg) != len(word) {
+		return false
+	}
+	for i, b := range arg {
+		if b >= 'a' && b <= 'z' {
+			b -= 'a' - 'A'
+		}
+		if b != word[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,16 @@
+package redis
+
+import "github.com/declock/declock/front"
+
+// Counters returns what the server has counted since it began, or since a client's CONFIG RESETSTAT.
+func (s *Server) Counters() front.Counters {
+	t := &s.counted
+	c := front.Counters{Protocol: "redis", Connections: s.accept.Open(), Accepted: s.accept.Accepted.Load(), Rejected: s.accept.Rejected.Load(),
+		Read: t.read.Load(), Written: t.written.Load()}
+	c.Requests = []front.Requests{{Command: "keyspace", Result: "hit", Count: t.hits.Load()}, {Command: "keyspace", Result: "miss", Count: t.misses.Load()},
+		{Command: "any", Result: "error", Count: t.errors.Load()}, {Command: "any", Result: "over_buffers", Count: t.overBuffers.Load()}}
+	for _, k := range list {
+		c.Requests = append(c.Requests, front.Requests{Command: k.name, Count: t.calls[k.number].Load()})
+	}
+	return c
+}

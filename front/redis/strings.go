@@ -1,0 +1,498 @@
+package redis
+
+import (
+	"bytes"
+	"math/big"
+	"strconv"
+
+	"github.com/declock/declock/front/item"
+	"github.com/declock/declock/objstore"
+)
+
+// store returns the items, or answers that there are none.
+func (c *conn) store() *item.Items {
+	a := c.srv.store.Load()
+	if a == nil {
+		c.failed(errDetached)
+		return nil
+	}
+	c.most = a.most
+	return a.items
+}
+
+// view calls f with the item of a key, whose answers are taken back if there turns out to be none. It is not ok if it has answered with an error.
+func (c *conn) view(key []byte, f func(it item.Item)) (found, ok bool) {
+	x := c.store()
+	if x == nil {
+		return false, false
+	}
+	before := len(c.out)
+	found, err := x.View(c.srv.ops, key, func(it item.Item) {
+		c.out = c.out[:before]
+		f(it)
+	})
+	if err != nil || !found {
+		c.out = c.out[:before]
+	}
+	if err != nil {
+		c.failed(err)
+		return false, false
+	}
+	if found {
+		c.srv.counted.hits.Add(1)
+	} else {
+		c.srv.counted.misses.Add(1)
+	}
+	return found, true
+}
+
+// update changes the item of a key. It is not ok if it has answered with an error.
+func (c *conn) update(key []byte, u item.Update) (called, ok bool) {
+	x := c.store()
+	if x == nil {
+		return false, false
+	}
+	called, err := x.Update(c.srv.ops, key, u)
+	if err != nil {
+		c.failed(err)
+	}
+	return called, err == nil
+}
+
+func (c *conn) get(args [][]byte) error {
+	if found, ok := c.view(args[1], func(it item.Item) { c.bulk(it.Value) }); ok && !found {
+		c.null()
+	}
+	return nil
+}
+
+// A setting is what SET and its kin do.
+type setting struct {
+	when   condition
+	equal  []byte // of compare conditions
+	expiry expiry
+	keep   bool // the expiry that is there
+	get    bool // answer with the value that was there
+}
+
+// A condition says when to store.
+type condition uint8
+
+const (
+	always condition = iota
+	ifAbsent
+	ifPresent
+	ifEqual
+	ifUnequal // or absent
+)
+
+// holds reports whether a condition holds, of an item of which at least as much as is compared has been read.
+func (w condition) holds(o *item.Object, equal []byte) bool {
+	switch w {
+	case ifAbsent:
+		return !o.Found
+	case ifPresent:
+		return o.Found
+	case ifEqual:
+		return o.Found && same(&o.Item, equal)
+	case ifUnequal:
+		return !o.Found || !same(&o.Item, equal)
+	}
+	return true
+}
+
+// same reports whether an item has a value.
+func same(it *item.Item, value []byte) bool {
+	return it.Size == len(value) && bytes.Equal(it.Value, value)
+}
+
+// room copies a value to behind room for a head.
+func (c *conn) room(value []byte) []byte {
+	var head [item.HeadSize]byte
+	c.value = append(append(c.value[:0], head[:]...), value...)
+	return c.value
+}
+
+// put does a setting. It answers only if there is an error, or with the value that was there if that is asked for.
+func (c *conn) put(key, value []byte, s *setting) (stored, ok bool) {
+	if len(value) > c.srv.most() {
+		c.fail(tooLong)
+		return false, false
+	}
+	u := item.Update{Read: len(s.equal)}
+	if s.get {
+		u.Read = -1
+	}
+	c.room(value)
+	before := len(c.out)
+	u.Apply = func(o *item.Object) item.Change {
+		c.out = c.out[:before]
+		switch {
+		case s.get && o.Found:
+			c.bulk(o.Value)
+		case s.get:
+			c.null()
+		}
+		if stored = s.when.holds(o, s.equal); !stored {
+			return item.Change{}
+		}
+		ch := item.Change{Action: objstore.Put, Value: c.value, Expiry: s.expiry.at(&o.Item)}
+		if s.keep {
+			ch.Expiry = o.Expiry
+		}
+		return ch
+	}
+	if _, ok = c.update(key, u); !ok {
+		return false, false
+	}
+	return stored, true
+}
+
+func (c *conn) set(args [][]byte) error {
+	var s setting
+	if wrong := s.parse(args[3:]); wrong != "" {
+		c.fail(wrong)
+		return nil
+	}
+	switch stored, ok := c.put(args[1], args[2], &s); {
+	case !ok, s.get:
+	case stored:
+		c.ok()
+	default:
+		c.null()
+	}
+	return nil
+}
+
+// parse reads the options of SET. It returns what is wrong with them.
+func (s *setting) parse(options [][]byte) (wrong string) {
+	for i := 0; i < len(options); i++ {
+		o := options[i]
+		unit, last := unitOf(o), i == len(options)-1
+		switch {
+		case is(o, "NX") && s.when == always:
+			s.when = ifAbsent
+		case is(o, "XX") && s.when == always:
+			s.when = ifPresent
+		case (is(o, "IFEQ") || is(o, "IFNE")) && s.when == always && !last:
+			s.when, s.equal = ifEqual, options[i+1]
+			if is(o, "IFNE") {
+				s.when = ifUnequal
+			}
+			i++
+		case is(o, "IFDEQ"), is(o, "IFDNE"):
+			return "ERR IFDEQ and IFDNE are not supported: use IFEQ and IFNE"
+		case is(o, "GET"):
+			s.get = true
+		case is(o, "KEEPTTL") && s.expiry.unit == noUnit:
+			s.keep = true
+		case unit != noUnit && s.expiry.unit == noUnit && !s.keep && !last:
+			s.expiry = expiry{unit: unit, text: options[i+1]}
+			i++
+		default:
+			return syntaxError
+		}
+	}
+	return s.expiry.parse("set")
+}
+
+func (c *conn) setNX(args [][]byte) error {
+	if stored, ok := c.put(args[1], args[2], &setting{when: ifAbsent}); ok {
+		c.truth(stored)
+	}
+	return nil
+}
+
+// setEX is SETEX and PSETEX.
+func (c *conn) setEX(args [][]byte) error {
+	s := setting{expiry: expiry{unit: c.now.unit, text: args[2]}}
+	if wrong := s.expiry.parse(c.now.name); wrong != "" {
+		c.fail(wrong)
+	} else if _, ok := c.put(args[1], args[3], &s); ok {
+		c.ok()
+	}
+	return nil
+}
+
+func (c *conn) getSet(args [][]byte) error {
+	c.put(args[1], args[2], &setting{get: true})
+	return nil
+}
+
+func (c *conn) getDel(args [][]byte) error {
+	before := len(c.out)
+	if called, ok := c.update(args[1], item.Update{Read: -1, IfFound: true, Apply: func(o *item.Object) item.Change {
+		c.out = c.out[:before]
+		if o.Found {
+			c.bulk(o.Value)
+		} else {
+			c.null()
+		}
+		return item.Change{Action: objstore.Remove}
+	}}); ok && !called {
+		c.null()
+	}
+	return nil
+}
+
+func (c *conn) getEX(args [][]byte) error {
+	var e expiry
+	persist := false
+	for i := 2; i < len(args); i++ {
+		unit := unitOf(args[i])
+		switch {
+		case is(args[i], "PERSIST") && e.unit == noUnit:
+			persist = true
+		case unit != noUnit && e.unit == noUnit && !persist && i+1 < len(args):
+			e = expiry{unit: unit, text: args[i+1]}
+			i++
+		default:
+			c.fail(syntaxError)
+			return nil
+		}
+	}
+	if wrong := e.parse("getex"); wrong != "" {
+		c.fail(wrong)
+		return nil
+	}
+	if e.unit == noUnit && !persist {
+		return c.get(args)
+	}
+	before := len(c.out)
+	if called, ok := c.update(args[1], item.Update{Read: -1, IfFound: true, Apply: func(o *item.Object) item.Change {
+		c.out = c.out[:before]
+		if !o.Found {
+			c.null()
+			return item.Change{}
+		}
+		c.bulk(o.Value)
+		return expireAt(o, e.at(&o.Item))
+	}}); ok && !called {
+		c.null()
+	}
+	return nil
+}
+
+// mget answers with the values of keys, several of which are read at a time. Each is read at a moment of its own.
+func (c *conn) mget(args [][]byte) error {
+	keys := args[1:]
+	c.array(len(keys))
+	for _, k := range keys {
+		if found, ok := c.view(k, func(it item.Item) { c.bulk(it.Value) }); ok && !found {
+			c.null()
+		}
+		if err := c.spill(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spill writes the answers in the middle of a request, if there are many of them.
+func (c *conn) spill() error {
+	switch {
+	case len(c.out) < enoughOut:
+		return nil
+	case c.silent == answers:
+		return c.flush()
+	}
+	c.out = c.out[:0]
+	return nil
+}
+
+func (c *conn) mset(args [][]byte) error {
+	if len(args)%2 == 0 {
+		c.fail("ERR wrong number of arguments for 'mset' command")
+		return nil
+	}
+	for i := 1; i < len(args); i += 2 {
+		if _, ok := c.put(args[i], args[i+1], &setting{}); !ok {
+			return nil
+		}
+	}
+	c.ok()
+	return nil
+}
+
+// msetNX is refused: it is all or nothing, for which the keys would have to be locked together.
+func (c *conn) msetNX(args [][]byte) error {
+	if len(args)%2 == 0 {
+		c.fail("ERR wrong number of arguments for 'msetnx' command")
+	} else {
+		c.fail("ERR MSETNX is not supported: several keys are not changed in one step here")
+	}
+	return nil
+}
+
+func (c *conn) incr(args [][]byte) error { return c.count(args[1], 1) }
+func (c *conn) decr(args [][]byte) error { return c.count(args[1], -1) }
+
+func (c *conn) incrBy(args [][]byte) error {
+	by, ok := integer(args[2])
+	if !ok {
+		c.fail(notInteger)
+		return nil
+	}
+	return c.count(args[1], by)
+}
+
+func (c *conn) decrBy(args [][]byte) error {
+	by, ok := integer(args[2])
+	switch {
+	case !ok:
+		c.fail(notInteger)
+	case by == -1<<63:
+		c.fail("ERR decrement would overflow")
+	default:
+		return c.count(args[1], -by)
+	}
+	return nil
+}
+
+// change is update with a function that answers: what it has answered before it is called again is taken back. A key that is not there is seen as well.
+func (c *conn) change(key []byte, read int, f func(o *item.Object) item.Change) {
+	before := len(c.out)
+	c.update(key, item.Update{Read: read, Apply: func(o *item.Object) item.Change {
+		c.out = c.out[:before]
+		return f(o)
+	}})
+}
+
+// instead returns the change that stores a value in place of an item's, with its flags and expiry.
+func (c *conn) instead(o *item.Object) item.Change {
+	return item.Change{Action: objstore.Put, Value: c.value, Flags: o.Flags, Expiry: o.Expiry, State: o.State}
+}
+
+// mostDigits is how much of a value is read to find an integer in it.
+const mostDigits = 24
+
+func (c *conn) count(key []byte, by int64) error {
+	c.change(key, mostDigits, func(o *item.Object) item.Change {
+		v := int64(0)
+		if o.Found {
+			var ok bool
+			if v, ok = integer(o.Value); !ok || o.Size > mostDigits {
+				c.fail(notInteger)
+				return item.Change{}
+			}
+		}
+		sum := v + by
+		if (sum > v) != (by > 0) && by != 0 {
+			c.fail("ERR increment or decrement would overflow")
+			return item.Change{}
+		}
+		c.value = strconv.AppendInt(c.room(nil), sum, 10)
+		c.number(sum)
+		return c.instead(o)
+	})
+	return nil
+}
+
+func (c *conn) incrByFloat(args [][]byte) error {
+	const notFloat = "ERR value is not a valid float"
+	by, ok := float(args[2])
+	if !ok {
+		c.fail(notFloat)
+		return nil
+	}
+	c.change(args[1], -1, func(o *item.Object) item.Change {
+		v := new(big.Float).SetPrec(64)
+		if o.Found {
+			var ok bool
+			if v, ok = float(o.Value); !ok {
+				c.fail(notFloat)
+				return item.Change{}
+			}
+		}
+		if v = new(big.Float).SetPrec(64).Add(v, by); !finite(v) {
+			c.fail("ERR increment would produce NaN or Infinity")
+			return item.Change{}
+		}
+		c.value = appendFloat(c.room(nil), v)
+		c.bulk(c.value[item.HeadSize:])
+		return c.instead(o)
+	})
+	return nil
+}
+
+func (c *conn) append(args [][]byte) error {
+	data := args[2]
+	c.change(args[1], -1, func(o *item.Object) item.Change {
+		if o.Size+len(data) > c.most {
+			c.fail(tooLong)
+			return item.Change{}
+		}
+		c.value = append(c.room(o.Value), data...)
+		c.number(int64(o.Size + len(data)))
+		return c.instead(o)
+	})
+	return nil
+}
+
+func (c *conn) strlen(args [][]byte) error {
+	if found, ok := c.view(args[1], func(it item.Item) { c.number(int64(it.Size)) }); ok && !found {
+		c.number(0)
+	}
+	return nil
+}
+
+func (c *conn) getRange(args [][]byte) error {
+	from, ok1 := integer(args[2])
+	to, ok2 := integer(args[3])
+	if !ok1 || !ok2 {
+		c.fail(notInteger)
+		return nil
+	}
+	if found, ok := c.view(args[1], func(it item.Item) {
+		n := int64(it.Size)
+		a, b := from, to
+		if a < 0 {
+			a = max(a+n, 0)
+		}
+		if b < 0 {
+			b = max(b+n, 0)
+		}
+		b = min(b, n-1)
+		if from < 0 && to < 0 && from > to || a > b {
+			c.bulk(nil)
+			return
+		}
+		c.bulk(it.Value[a : b+1])
+	}); ok && !found {
+		c.bulk(nil)
+	}
+	return nil
+}
+
+func (c *conn) setRange(args [][]byte) error {
+	at, ok := integer(args[2])
+	data := args[3]
+	switch {
+	case !ok:
+		c.fail(notInteger)
+		return nil
+	case at < 0:
+		c.fail("ERR offset is out of range")
+		return nil
+	}
+	c.change(args[1], -1, func(o *item.Object) item.Change {
+		if len(data) == 0 {
+			c.number(int64(o.Size))
+			return item.Change{}
+		}
+		if at > int64(c.most-len(data)) {
+			c.fail(tooLong)
+			return item.Change{}
+		}
+		v := c.room(o.Value)
+		begin := item.HeadSize + int(at)
+		if end := begin + len(data); end > len(v) {
+			v = append(v, make([]byte, end-len(v))...)
+		}
+		copy(v[begin:], data)
+		c.value = v
+		c.number(int64(len(v) - item.HeadSize))
+		return c.instead(o)
+	})
+	return nil
+}
