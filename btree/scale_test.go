@@ -47,9 +47,9 @@ func loadMany(t *testing.T, c *Client, n uint64) {
 		}
 	}, BulkOptions{}), nil)
 	took := time.Since(begin)
-	u := c.Uint64()
 	for i := uint64(0); i < n; i += n/1000 + 1 {
-		if v, err := u.Get(i); err != nil || binary.LittleEndian.Uint64(v) != i {
+		binary.BigEndian.PutUint64(kb[:], i)
+		if v, err := c.Get(kb[:]); err != nil || binary.LittleEndian.Uint64(v) != i {
 			t.Fatal(i, v, err)
 		}
 	}

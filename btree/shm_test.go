@@ -43,19 +43,19 @@ func shmConfig() Config {
 }
 
 // shmUint64 returns a client of a tree with keys 0 to n-1, permuted.
-func shmUint64(t testing.TB, n uint64) *Uint64 {
+func shmUint64(t testing.TB, n uint64) *Client {
 	t.Helper()
 	cl := shmCluster(t, 64<<20+n*100, 1)
 	cfg := shmConfig()
 	cfg.MaxKey, cfg.MaxInline = 8, 8
 	tr, err := Open(shmPort(t, cl, 0), cfg)
 	wantErr(t, "open", err, nil)
-	u := clientOn(t, tr, shmPort(t, cl, 0)).Uint64()
+	u := clientOn(t, tr, shmPort(t, cl, 0))
 	var v [8]byte
 	for i := range n {
 		k := i * 7919 % n
 		binary.LittleEndian.PutUint64(v[:], k)
-		wantErr(t, "put", u.Put(k, v[:]), nil)
+		wantErr(t, "put", u.Put(binary.BigEndian.AppendUint64(nil, k), v[:]), nil)
 	}
 	return u
 }
@@ -78,11 +78,13 @@ func BenchmarkShm(b *testing.B) {
 		n = 10_000
 	}
 	u := shmUint64(b, n)
+	var kb [8]byte
+	key := func(k uint64) []byte { return binary.BigEndian.AppendUint64(kb[:0], k) }
 	ours := rival{"tree",
-		func(k uint64) bool { _, err := u.Get(k); return err == nil },
-		u.Put,
+		func(k uint64) bool { _, err := u.Get(key(k)); return err == nil },
+		func(k uint64, v []byte) error { return u.Put(key(k), v) },
 		func(from uint64, n int) (found int) {
-			_ = u.Each(from, false, n, func(uint64, []byte) bool { found++; return true })
+			_ = u.Each(Range{From: key(from), Limit: n}, func(_, _ []byte) bool { found++; return true })
 			return found
 		}}
 	figures := map[string]float64{} // ns an operation, and a key of a scan
