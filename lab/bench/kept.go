@@ -1,126 +1,102 @@
 package bench
 
 import (
-	"bufio"
+	"bytes"
 	"crypto/sha256"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
+	"time"
+
+	"go.etcd.io/bbolt"
 )
 
-// A keptFile has what earlier runs of this program have measured, so that hours of measuring can be done in parts. Its first line names the program,
-// for figures of another one may differ; each further line has a measurand and its metrics, separated by tabs. A last line that is cut short, by a
-// crash, is measured again.
-type keptFile struct {
+// A measurements is what has been measured, by measurand: experiments have points in common. With a file, hours of measuring can be done in parts.
+type measurements struct {
 	mu   sync.Mutex
-	file *os.File
 	has  map[string]Metrics
+	file *bbolt.DB // nil: none
 }
 
-// kept is what Run was told to keep measurements in; nil: nothing.
-var kept atomic.Pointer[keptFile]
+// known is what this process has measured, with the file in which Run was told to keep measurements.
+var known = measurements{has: map[string]Metrics{}}
 
-// openKept opens or makes such a file. Nothing else may write to it meanwhile.
-func openKept(name string) (*keptFile, error) {
+// openKept opens or makes a file of measurements. Its bucket is named after the program, for figures of another one may differ.
+func openKept(name string) (*bbolt.DB, error) {
 	program, err := programHash()
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
+	db, err := bbolt.Open(name, 0o666, &bbolt.Options{Timeout: time.Second})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		if other, _ := tx.Cursor().First(); other != nil && !bytes.Equal(other, program) {
+			return fmt.Errorf("%s: measured by another build of declock-lab: name another file, or remove it", name)
+		}
+		_, err := tx.CreateBucketIfNotExists(program)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+func programHash() ([]byte, error) {
+	name, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	k := &keptFile{file: f, has: map[string]Metrics{}}
-	if err := k.read(program); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), f.Close())
-	}
-	return k, nil
-}
-
-func programHash() (string, error) {
-	name, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
 	f, err := os.Open(name)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("declock-lab %x", h.Sum(nil)), nil
+	_, err = io.Copy(h, f)
+	return h.Sum(nil), err
 }
 
-// read takes in all whole lines, and lets what is written next begin after them.
-func (k *keptFile) read(program string) error {
-	r, end := bufio.NewReader(k.file), int64(0)
-	for {
-		line, err := r.ReadString('\n')
-		switch {
-		case err == io.EOF && end == 0 && line == "":
-			_, err := fmt.Fprintln(k.file, program)
-			return err
-		case err == io.EOF && end > 0:
-			_, err := k.file.Seek(end, io.SeekStart)
-			return errors.Join(err, k.file.Truncate(end))
-		case err != nil && err != io.EOF:
-			return err
-		case end == 0 && line != program+"\n":
-			return errors.New("measured by another build of declock-lab, or no such file: name another, or remove it")
-		case end > 0:
-			what, metrics, err := parseKept(strings.TrimSuffix(line, "\n"))
-			if err != nil {
-				return err
-			}
-			k.has[what] = metrics
-		}
-		end += int64(len(line))
-	}
-}
-
-func parseKept(line string) (what string, m Metrics, err error) {
-	fields := strings.Split(line, "\t")
-	m = Metrics{}
-	for _, f := range fields[1:] {
-		name, text, _ := strings.Cut(f, "=")
-		if m[name], err = strconv.ParseFloat(text, 64); err != nil {
-			return "", nil, fmt.Errorf("metric %q: %w", f, err)
-		}
-	}
-	return fields[0], m, nil
-}
-
-// find returns what is known of a measurand, nil if nothing.
-func (k *keptFile) find(what string) Metrics {
-	if k == nil {
-		return nil
-	}
+// keepIn makes a file the one that measurements are kept in; nil: none is.
+func (k *measurements) keepIn(db *bbolt.DB) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.has[what]
+	k.file = db
+}
+
+// find returns the metrics of a measurand, nil if it has not been measured.
+func (k *measurements) find(what string) (m Metrics, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m = k.has[what]; m != nil || k.file == nil {
+		return m, nil
+	}
+	err = k.file.View(func(tx *bbolt.Tx) error {
+		program, _ := tx.Cursor().First()
+		text := tx.Bucket(program).Get([]byte(what))
+		if text == nil {
+			return nil
+		}
+		return gob.NewDecoder(bytes.NewReader(text)).Decode(&m)
+	})
+	return m, err
 }
 
 // keep adds the metrics of a measurand.
-func (k *keptFile) keep(what string, m Metrics) error {
-	if k == nil {
-		return nil
-	}
-	parts := []string{what}
-	for name, v := range m {
-		parts = append(parts, name+"="+strconv.FormatFloat(v, 'g', -1, 64))
-	}
-	slices.Sort(parts[1:])
+func (k *measurements) keep(what string, m Metrics) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, err := fmt.Fprintln(k.file, strings.Join(parts, "\t"))
-	return err
+	if k.has[what] = m; k.file == nil {
+		return nil
+	}
+	return k.file.Update(func(tx *bbolt.Tx) error {
+		var text bytes.Buffer
+		program, _ := tx.Cursor().First()
+		return errors.Join(gob.NewEncoder(&text).Encode(m), tx.Bucket(program).Put([]byte(what), text.Bytes()))
+	})
 }

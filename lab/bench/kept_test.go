@@ -1,21 +1,25 @@
 package bench
 
 import (
+	"bytes"
+	"encoding/gob"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"go.etcd.io/bbolt"
 )
 
-// What an earlier run has kept is not measured again, a line that a crash has cut is, and the file of another build is refused.
+// What an earlier run has kept is not measured again, what a crash has kept from the file is, and the file of another build is refused.
 func TestKept(t *testing.T) {
 	list := slices.DeleteFunc(Experiments(), func(e *Experiment) bool { return e.Name != "fig12a" })
 	cfg := Config{Options: Options{Tiny: true}, Seed: 1, Seeds: 1, Kept: filepath.Join(t.TempDir(), "kept")}
 	run := func() Rows {
 		t.Helper()
-		memo.Clear() // as in a new process
+		forget() // as in a new process
 		out, err := Run(t.Context(), list, cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -25,38 +29,63 @@ func TestKept(t *testing.T) {
 		}
 		return out[0].Rows
 	}
-	read := func() string {
+	// change changes the file, and returns how many measurements it has.
+	change := func(f func(tx *bbolt.Tx, program []byte) error) (n int) {
 		t.Helper()
-		text, err := os.ReadFile(cfg.Kept)
+		db, err := openKept(cfg.Kept)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(text)
-	}
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(cfg.Kept, []byte(text), 0o666); err != nil {
+		defer db.Close()
+		if err := db.Update(func(tx *bbolt.Tx) error {
+			program, _ := tx.Cursor().First()
+			n = tx.Bucket(program).Stats().KeyN
+			return f(tx, program)
+		}); err != nil {
 			t.Fatal(err)
 		}
+		return n
 	}
-	measured := run()
-	whole := read()
-	if again := run(); !reflect.DeepEqual(again, measured) || read() != whole {
+	count := func() int { return change(func(*bbolt.Tx, []byte) error { return nil }) }
+	taken := run()
+	whole := count()
+	if again := run(); !reflect.DeepEqual(again, taken) || count() != whole || whole == 0 {
 		t.Error("kept measurements differ from those that were taken, or were taken again")
 	}
-	write(whole[:len(whole)-5])
-	if again := run(); !reflect.DeepEqual(again, measured) || read() != whole {
-		t.Error("a line that was cut short is not measured again")
+	change(func(tx *bbolt.Tx, program []byte) error {
+		c := tx.Bucket(program).Cursor()
+		c.First()
+		return c.Delete()
+	})
+	if again := run(); !reflect.DeepEqual(again, taken) || count() != whole {
+		t.Error("what is not in the file is not measured again")
 	}
-	line := strings.SplitAfter(whole, "\n")[1]
-	name, rest, _ := strings.Cut(line, "mops=")
-	_, rest, _ = strings.Cut(rest, "\t")
-	write(strings.Replace(whole, line, name+"mops=12345\t"+rest, 1))
+	change(func(tx *bbolt.Tx, program []byte) error {
+		var text bytes.Buffer
+		if err := gob.NewEncoder(&text).Encode(Metrics{"mops": 12345}); err != nil {
+			return err
+		}
+		c := tx.Bucket(program).Cursor()
+		what, _ := c.First()
+		return tx.Bucket(program).Put(what, text.Bytes())
+	})
 	if !slices.ContainsFunc(run(), func(r Row) bool { return r.Value("mops") == 12345 }) {
 		t.Error("a kept measurement is not used")
 	}
-	write("x" + whole)
+	change(func(tx *bbolt.Tx, program []byte) error {
+		if _, err := tx.CreateBucket([]byte("another program")); err != nil {
+			return err
+		}
+		return tx.DeleteBucket(program)
+	})
 	if _, err := Run(t.Context(), list, cfg); err == nil || !strings.Contains(err.Error(), "another build") {
 		t.Errorf("the file of another build: %v", err)
 	}
+	if err := os.WriteFile(cfg.Kept, bytes.Repeat([]byte("no measurements\n"), 1000), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), list, cfg); err == nil {
+		t.Error("a file without measurements is taken")
+	}
+	forget() // 12345
 }

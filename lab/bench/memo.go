@@ -5,14 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"sync"
 
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks"
 )
-
-// Several experiments have points in common: what has been measured once is kept.
-var memo sync.Map // of measurand: *once
 
 // A measurand is what determines figures: a Micro or an Index, and the model of the network. How long messages between compute
 // nodes take is left out for locks that send none, and so are names that change nothing.
@@ -41,31 +37,17 @@ func (x Index) measurand() measurand {
 	return newMeasurand(x, x.Lock, n)
 }
 
-// A once is one measurement.
-type once struct {
-	mu      sync.Mutex // while it is taken
-	metrics Metrics
-}
-
 // take returns the metrics of a measurand, which it measures unless that has been done.
 func (w measurand) take(measure func() (Metrics, error)) (Metrics, error) {
-	v, _ := memo.LoadOrStore(w, new(once))
-	o := v.(*once)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.metrics != nil {
-		return o.metrics, nil
+	what := fmt.Sprintf("%+v", w)
+	m, err := known.find(what)
+	if m != nil || err != nil {
+		return m, err
 	}
-	k, what := kept.Load(), fmt.Sprintf("%+v", w)
-	if o.metrics = k.find(what); o.metrics != nil {
-		return o.metrics, nil
+	if m, err = measure(); err == nil {
+		err = known.keep(what, m)
 	}
-	m, err := measure()
-	if err != nil {
-		return nil, err
-	}
-	o.metrics = m
-	return m, k.keep(what, m)
+	return m, err
 }
 
 // measure returns the metrics of Sim.

@@ -61,12 +61,12 @@ func Run(ctx context.Context, list []*Experiment, cfg Config) (outcomes []Outcom
 	cfg.Seeds, cfg.Workers = cmp.Or(cfg.Seeds, 3), cmp.Or(cfg.Workers, runtime.GOMAXPROCS(0))
 	cfg.NIC = cmp.Or(cfg.NIC, DefaultNIC)
 	if cfg.Kept != "" {
-		k, err := openKept(cfg.Kept)
+		db, err := openKept(cfg.Kept)
 		if err != nil {
 			return nil, fmt.Errorf("bench: kept measurements: %w", err)
 		}
-		kept.Store(k)
-		defer func() { kept.Store(nil); err = errors.Join(err, k.file.Close()) }()
+		known.keepIn(db)
+		defer func() { known.keepIn(nil); err = errors.Join(err, db.Close()) }()
 	}
 	tasks := plans(list, &cfg)
 	err = work(ctx, tasks, &cfg)

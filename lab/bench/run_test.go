@@ -24,7 +24,9 @@ func runTiny(t *testing.T, workers int, list ...*Experiment) []Outcome {
 
 // forget has everything measured anew.
 func forget() {
-	memo.Clear()
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	clear(known.has)
 }
 
 // Every experiment runs, has rows with the columns it shows, judges and plots.
