@@ -2,139 +2,38 @@ package coordtest
 
 import (
 	"context"
+	"encoding/gob"
 	"errors"
 	"net"
-	"net/rpc"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/declock/declock/coordinator"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 )
 
-// A service is a coordinator for other processes. Calls may wait for a while.
-type service struct {
-	m       *coordinator.Memory
-	mu      sync.Mutex
-	members map[member.Incarnation]member.Member
-	joins   map[uint64]*pendingJoin
+// A member of another process has a connection of its own to the coordinator. The process sends asks, the first of which says what joins,
+// and gets news, the first of which says as what.
+
+// An ask is what another process does.
+type ask struct {
+	Addr  string     // of a compute node that joins
+	MN    *member.MN // that joins
+	Ready bool       // the join goes on
+	Ack   uint64     // a revision
+	Leave bool
+	Fail  bool
 }
 
-// A pendingJoin is a join of another process that has its number.
-type pendingJoin struct {
-	goOn chan struct{} // closed when the process is ready
-	over chan error    // has what JoinCN or JoinMN returns
-}
-
-// JoinArgs is a request of Reserve.
-type JoinArgs struct {
-	MN   bool
-	Node member.MN // of a memory node
-	Addr string    // of a compute node
-}
-
-// A MemberReply is the number of a member.
-type MemberReply struct {
-	CN member.CN
-	MN member.MN
-}
-
-// Reserve begins to join: it returns when the child is to be ready. Ready ends it.
-func (s *service) Reserve(a JoinArgs, r *MemberReply) error {
-	got := make(chan member.Member, 1)
-	failed := make(chan error, 1)
-	goOn := make(chan struct{})
-	ready := func(m member.Member) { got <- m; <-goOn }
-	go func() {
-		var err error
-		if a.MN {
-			_, err = s.m.JoinMN(context.Background(), a.Node, ready)
-		} else {
-			_, err = s.m.JoinCN(context.Background(), a.Addr, ready)
-		}
-		failed <- err
-	}()
-	select {
-	case err := <-failed:
-		return err
-	case m := <-got:
-		r.CN, r.MN = m.CN(), m.MN()
-		incarnation := max(r.CN.Incarnation, r.MN.Incarnation)
-		s.mu.Lock()
-		s.members[incarnation] = m
-		s.joins[uint64(incarnation)] = &pendingJoin{goOn, failed}
-		s.mu.Unlock()
-	}
-	return nil
-}
-
-func (s *service) member(incarnation uint64) member.Member {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.members[member.Incarnation(incarnation)]
-}
-
-// Ready lets a join go on, and returns when it is over.
-func (s *service) Ready(incarnation uint64, _ *int) error {
-	s.mu.Lock()
-	j := s.joins[incarnation]
-	delete(s.joins, incarnation)
-	s.mu.Unlock()
-	close(j.goOn)
-	return <-j.over
-}
-
-// A StateReply is the members.
-type StateReply struct {
-	State member.State
-	Done  bool
-	Err   string
-}
-
-// State waits for a state with a later revision, for a while.
-func (s *service) State(a [2]uint64, r *StateReply) error {
-	m := s.member(a[0])
-	limit := time.After(time.Second)
-	for {
-		st, changed := m.State()
-		r.State = *st
-		select {
-		case <-m.Done():
-			r.Done = true
-			if m.Err() != nil {
-				r.Err = m.Err().Error()
-			}
-			return nil
-		default:
-		}
-		if st.Revision > a[1] {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-m.Done():
-		case <-limit:
-			return nil
-		}
-	}
-}
-
-// Ack is member.Member.Ack.
-func (s *service) Ack(a [2]uint64, _ *int) error {
-	s.member(a[0]).Ack(a[1])
-	return nil
-}
-
-// Leave is member.Member.Leave.
-func (s *service) Leave(incarnation uint64, _ *int) error {
-	return s.member(incarnation).Leave(context.Background())
-}
-
-// Fail is member.Member.Fail.
-func (s *service) Fail(incarnation uint64, _ *int) error {
-	return s.member(incarnation).Fail(context.Background())
+// A news is what another process hears.
+type news struct {
+	CN     member.CN
+	MN     member.MN
+	State  *member.State // unless it has ended
+	Joined bool
+	Ended  bool   // the join has failed, or the membership has ended
+	Err    string // why, if others have decided that
 }
 
 // Serve lets other processes reach a coordinator until the end of the test: [Dial] takes the address that it returns. Members
@@ -144,116 +43,170 @@ func Serve(t testing.TB, m *coordinator.Memory) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := rpc.NewServer()
-	s := &service{m: m, members: map[member.Incarnation]member.Member{}, joins: map[uint64]*pendingJoin{}}
-	if err := srv.RegisterName("Coordinator", s); err != nil {
-		t.Fatal(err)
-	}
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go srv.ServeConn(c)
+			go serve(m, c)
 		}
 	}()
 	t.Cleanup(func() { l.Close() })
 	return l.Addr().String()
 }
 
-// A remote is the coordinator as another process sees it.
-type remote struct{ c *rpc.Client }
+// serve serves a member of another process.
+func serve(m *coordinator.Memory, c net.Conn) {
+	in, out := gob.NewDecoder(c), gob.NewEncoder(c)
+	var first ask
+	if in.Decode(&first) != nil {
+		return
+	}
+	ready := func(n member.Member) {
+		st, _ := n.State()
+		_ = out.Encode(news{CN: n.CN(), MN: n.MN(), State: st})
+		for a := (ask{}); !a.Ready; {
+			if a = (ask{}); in.Decode(&a) != nil {
+				return
+			}
+			n.Ack(a.Ack)
+		}
+		go listen(n, in)
+		go tell(n, out)
+	}
+	var n member.Member
+	var err error
+	if first.MN != nil {
+		n, err = m.JoinMN(context.Background(), *first.MN, ready)
+	} else {
+		n, err = m.JoinCN(context.Background(), first.Addr, ready)
+	}
+	if err != nil {
+		_ = out.Encode(news{Ended: true, Err: err.Error()})
+		return
+	}
+	st, _ := n.State() // it shows the member
+	_ = out.Encode(news{Joined: true, State: st})
+}
+
+// listen has a member do what its process asks for, as long as there is one.
+func listen(n member.Member, in *gob.Decoder) {
+	for {
+		var a ask
+		switch {
+		case in.Decode(&a) != nil:
+			return
+		case a.Leave:
+			_ = n.Leave(context.Background())
+		case a.Fail:
+			_ = n.Fail(context.Background())
+		default:
+			n.Ack(a.Ack)
+		}
+	}
+}
+
+// tell tells a member's process the states, and the end.
+func tell(n member.Member, out *gob.Encoder) {
+	for {
+		st, changed := n.State()
+		_ = out.Encode(news{State: st})
+		select {
+		case <-changed:
+		case <-n.Done():
+			end := news{Ended: true}
+			if n.Err() != nil {
+				end.Err = n.Err().Error()
+			}
+			_ = out.Encode(end)
+			return
+		}
+	}
+}
+
+// A remote is the coordinator as another process sees it: nodes can join there, and nothing else.
+type remote struct {
+	member.Service // nil
+	addr           string
+}
 
 // Dial reaches the coordinator that another process serves.
-func Dial(addr string) (member.Service, error) {
-	c, err := rpc.Dial("tcp", addr)
+func Dial(addr string) (member.Service, error) { return &remote{addr: addr}, nil }
+
+// JoinCN is member.Service.JoinCN.
+func (r *remote) JoinCN(_ context.Context, addr string, ready func(member.Member)) (member.Member, error) {
+	return r.join(ask{Addr: addr}, ready)
+}
+
+// JoinMN is member.Service.JoinMN.
+func (r *remote) JoinMN(_ context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
+	return r.join(ask{MN: &mn}, ready)
+}
+
+func (r *remote) join(a ask, ready func(member.Member)) (member.Member, error) {
+	c, err := net.Dial("tcp", r.addr)
 	if err != nil {
 		return nil, err
 	}
-	return &remote{c}, nil
-}
-
-func (r *remote) join(a JoinArgs, ready func(member.Member)) (member.Member, error) {
-	m := &remoteMember{c: r.c, done: make(chan struct{}), change: make(chan struct{})}
-	var first MemberReply
-	if err := r.c.Call("Coordinator.Reserve", a, &first); err != nil {
+	in := gob.NewDecoder(c)
+	m := &remoteMember{out: gob.NewEncoder(c), joined: make(chan struct{}), done: make(chan struct{}), change: make(chan struct{})}
+	if err := errors.Join(m.out.Encode(a), in.Decode(&m.first)); err != nil {
 		return nil, err
 	}
-	m.MemberReply = first
-	m.incarnation = uint64(max(first.CN.Incarnation, first.MN.Incarnation))
-	var s StateReply
-	if err := r.c.Call("Coordinator.State", [2]uint64{m.incarnation, 0}, &s); err != nil {
-		return nil, err
+	if m.first.Ended {
+		return nil, errors.New(m.first.Err)
 	}
-	m.state = &s.State
+	m.state = m.first.State
 	ready(m)
-	go m.follow()
-	var n int
-	if err := r.c.Call("Coordinator.Ready", m.incarnation, &n); err != nil {
+	go m.follow(in)
+	if err := m.out.Encode(ask{Ready: true}); err != nil {
 		return nil, err
 	}
-	for { // it is admitted: a state that shows it is on its way here
-		st, changed := m.State()
-		if st.Has(member.Incarnation(m.incarnation)) {
-			return m, nil
-		}
-		<-changed
+	select {
+	case <-m.joined:
+		return m, nil
+	case <-m.done:
+		return nil, m.err
 	}
 }
 
-func (r *remote) JoinCN(_ context.Context, addr string, ready func(member.Member)) (member.Member, error) {
-	return r.join(JoinArgs{Addr: addr}, ready)
-}
-
-func (r *remote) JoinMN(_ context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
-	return r.join(JoinArgs{MN: true, Node: mn}, ready)
-}
-
-func (r *remote) ForgetMN(context.Context, fabric.MemID) error { return errors.New("not here") }
-
-func (r *remote) Change(context.Context, member.Change) error { return errors.New("not here") }
-
-func (r *remote) Watch(context.Context) (member.Watcher, error) {
-	return nil, errors.New("not here")
-}
-
+// A remoteMember is a member of this process.
 type remoteMember struct {
-	MemberReply
-	c           *rpc.Client
-	incarnation uint64
-	done        chan struct{}
+	first  news
+	out    *gob.Encoder
+	joined chan struct{}
+	done   chan struct{}
+	err    error // once done
 
 	mu     sync.Mutex
 	state  *member.State
 	change chan struct{}
-	err    error
 }
 
-func (m *remoteMember) follow() {
+// follow takes news, until the membership or the coordinator's process has ended.
+func (m *remoteMember) follow(in *gob.Decoder) {
+	defer close(m.done)
 	for {
-		var s StateReply
-		m.mu.Lock()
-		revision := m.state.Revision
-		m.mu.Unlock()
-		if m.c.Call("Coordinator.State", [2]uint64{m.incarnation, revision}, &s) != nil {
-			return // the parent has gone
+		var x news
+		err := in.Decode(&x)
+		switch {
+		case err != nil || x.Ended && x.Err != "":
+			m.err = fabric.ErrFenced
+			return
+		case x.Ended:
+			return
 		}
 		m.mu.Lock()
-		if s.State.Revision > revision {
-			m.state = &s.State
+		if x.State.Revision > m.state.Revision {
+			m.state = x.State
 			close(m.change)
 			m.change = make(chan struct{})
 		}
-		if s.Done {
-			if s.Err != "" {
-				m.err = fabric.ErrFenced
-			}
-			close(m.done)
-			m.mu.Unlock()
-			return
-		}
 		m.mu.Unlock()
+		if x.Joined {
+			close(m.joined)
+		}
 	}
 }
 
@@ -262,21 +215,23 @@ func (m *remoteMember) State() (*member.State, <-chan struct{}) {
 	defer m.mu.Unlock()
 	return m.state, m.change
 }
-func (m *remoteMember) CN() member.CN { return m.MemberReply.CN }
-func (m *remoteMember) MN() member.MN { return m.MemberReply.MN }
-func (m *remoteMember) Ack(revision uint64) {
-	m.c.Go("Coordinator.Ack", [2]uint64{m.incarnation, revision}, new(int), nil)
-}
+func (m *remoteMember) CN() member.CN             { return m.first.CN }
+func (m *remoteMember) MN() member.MN             { return m.first.MN }
+func (m *remoteMember) Ack(revision uint64)       { _ = m.out.Encode(ask{Ack: revision}) }
 func (m *remoteMember) Report(member.Incarnation) {}
 func (m *remoteMember) Done() <-chan struct{}     { return m.done }
 func (m *remoteMember) Err() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.err
+	select {
+	case <-m.done:
+		return m.err
+	default:
+		return nil
+	}
 }
-func (m *remoteMember) Leave(context.Context) error {
-	return m.c.Call("Coordinator.Leave", m.incarnation, new(int))
-}
-func (m *remoteMember) Fail(context.Context) error {
-	return m.c.Call("Coordinator.Fail", m.incarnation, new(int))
+func (m *remoteMember) Leave(context.Context) error { return m.end(ask{Leave: true}) }
+func (m *remoteMember) Fail(context.Context) error  { return m.end(ask{Fail: true}) }
+func (m *remoteMember) end(a ask) error {
+	err := m.out.Encode(a)
+	<-m.done
+	return err
 }
