@@ -7,6 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory/slab"
 )
 
 // A Collection is a store or tree as long as a compute node has it open. Any goroutine may use it.
@@ -17,7 +18,7 @@ type Collection struct {
 
 	losses     atomic.Uint32 // memories that were lost; one more when it is dropped
 	dropped    atomic.Bool
-	turn       turn // to open it anew, or missing parts
+	turn       slab.Turn // to open it anew, or missing parts
 	letting    letting
 	registered atomic.Pointer[Handle] // the last handle that was registered, or that waits for its first part only
 }
@@ -58,6 +59,12 @@ func (c *Collection) gone() error {
 	return fmt.Errorf("%w: %s %q: open it anew to make another", c.kind.ErrDropped, c.kind.Noun, c.name)
 }
 
+// takeTurn takes the turn to open the collection anew, or missing parts of it. It waits for that for a second at most.
+func (c *Collection) takeTurn(port fabric.Port) (bool, error) {
+	p := slab.Patience{All: fabric.Second, First: 10 * fabric.Microsecond, Last: fabric.Millisecond}
+	return c.turn.Take(port, p, func() bool { return false })
+}
+
 // ErrReopening: another client of this compute node opens the collection anew.
 var ErrReopening = errors.New("another client of this compute node opens it")
 
@@ -69,10 +76,10 @@ func Reopened[T any](newest *atomic.Pointer[T], of func(x *T) *Handle, l lock.Lo
 		return x, nil
 	}
 	c := of(x).of
-	if ok, err := c.turn.take(l.Port()); !ok {
+	if ok, err := c.takeTurn(l.Port()); !ok {
 		return nil, errors.Join(ErrReopening, err)
 	}
-	defer c.turn.end()
+	defer c.turn.End()
 	for x = newest.Load(); of(x).Lost(); newest.Store(x) {
 		if err := c.gone(); err != nil { // nothing is made in its place
 			return nil, err

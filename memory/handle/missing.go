@@ -45,10 +45,10 @@ type Opener func(i int, found []Found) error
 // takeIn opens all missing parts of which the memory nodes are up, for an operation that needs the i-th: see Session.TakeIn.
 func (h *Handle) takeIn(l lock.Locker, i int, open Opener) error {
 	p := h.Parts[i]
-	taken, err := h.of.turn.take(l.Port())
+	taken, err := h.of.takeTurn(l.Port())
 	if taken {
 		err = h.openMissing(l, i, open)
-		h.of.turn.end()
+		h.of.turn.End()
 	}
 	if !p.Missing() {
 		return nil
@@ -65,9 +65,9 @@ func (h *Handle) takeIn(l lock.Locker, i int, open Opener) error {
 
 // takeInBeside is takeIn for a client that needs no missing part. It does nothing while another client does.
 func (h *Handle) takeInBeside(l lock.Locker, open Opener) {
-	if !h.Whole() && h.of.turn.try() {
+	if !h.Whole() && h.of.turn.Try() {
 		_ = h.openMissing(l, 0, open) // an operation that needs a part returns why it is missing
-		h.of.turn.end()
+		h.of.turn.End()
 	}
 	if h.Whole() && h.forgotten.Swap(false) {
 		h.Member.Force()

@@ -64,22 +64,22 @@ func TestClientsGrowOneByOne(t *testing.T) {
 func TestClientGrowsBesideASlowOne(t *testing.T) {
 	w := newWorld(t, 1)
 	a := w.hand(0, 0)
-	a.growing.Store(true)
+	a.growing.Try()
 	item, err := a.get(0)
-	if now := a.Port.Now(); err != nil || item == 0 || now < turnWaitNs || now > turnWaitNs+fabric.Millisecond {
+	if now := a.Port.Now(); err != nil || item == 0 || now < growPatience.All || now > growPatience.All+fabric.Millisecond {
 		t.Errorf("block %#x at %d, error %v", item, now, err)
 	}
-	if !a.growing.Load() {
+	if !a.growing.taken.Load() {
 		t.Error("the turn of another has ended")
 	}
 
 	b := w.beside(a)
 	b.Port = impatient{b.Port}
-	if item, err = b.get(1); !errors.Is(err, fabric.ErrInterrupted) || !a.growing.Load() {
+	if item, err = b.get(1); !errors.Is(err, fabric.ErrInterrupted) || !a.growing.taken.Load() {
 		t.Errorf("block %#x, error %v", item, err)
 	}
-	a.growing.Store(false)
-	if item, err = b.get(1); err != nil || item == 0 || a.growing.Load() {
+	a.growing.End()
+	if item, err = b.get(1); err != nil || item == 0 || a.growing.taken.Load() {
 		t.Errorf("block %#x, error %v", item, err)
 	}
 }
@@ -90,7 +90,7 @@ func TestReserveAfterAnothersRun(t *testing.T) {
 	a := w.hand(0, 0)
 	a.cfg.Reserve = 8 << 10
 	a.fill(w, 1)
-	a.growing.Store(true)
+	a.growing.Try()
 	a.Worker.collected, a.before = true, 0 // as Collect leaves it when others have used the reserve up
 	w.c.GoOn(a.Port, "waits", func(fabric.Port) {
 		if item, err := a.Grow(&a.Worker, 0, 0); err != nil || item != 1 {
@@ -100,7 +100,7 @@ func TestReserveAfterAnothersRun(t *testing.T) {
 	b := w.beside(a)
 	w.c.GoOn(b.Port, "has taken a run", func(fabric.Port) { b.Keep(&b.Worker, 0, []uint64{1}) })
 	w.want(w.c.Run())
-	a.growing.Store(false)
+	a.growing.End()
 	if item, err := a.Grow(&a.Worker, 0, 0); !errors.Is(err, memory.ErrNoSpace) {
 		t.Errorf("block %#x of the reserve, error %v", item, err)
 	}

@@ -73,7 +73,7 @@ type Heap struct {
 	scans               []fullScan               // of each class
 	cursor              atomic.Uint64
 
-	growing   atomic.Bool   // a client takes a run, and the others wait
+	growing   Turn          // to take a run
 	collected atomic.Uint64 // where the last lot ended that was collected
 	postponed postponed
 
@@ -503,14 +503,20 @@ func (h *Heap) RunSize(class uint8) uint64 {
 }
 
 // Grow takes a run for blocks of a class, and returns the first; the others come into the list. stamp is of the last Take. While another
-// client of this compute node takes a run, it waits: a block of that will do as well.
-func (h *Heap) Grow(w *Worker, class uint8, stamp uint64) (uint64, error) {
-	item, mine, err := h.turn(w, class, stamp)
-	if item == 0 && err == nil {
+// client of this compute node takes a run, it waits: a block of that will do as well. All changes of owners go through one word, so of those that want
+// pages at once one gets them, and all others try again: the clients of a compute node, which share what one of them takes, go there one by one.
+func (h *Heap) Grow(w *Worker, class uint8, stamp uint64) (item uint64, err error) {
+	waited := false
+	listed := func() bool { waited = true; item, _ = h.Pop(class); return item != 0 }
+	mine, err := h.growing.Take(w.Port, growPatience, func() bool { return listed() || h.full(class, stamp) })
+	switch {
+	case err != nil:
+		err = fmt.Errorf("slab: %w", err)
+	case item == 0 && !(waited && listed()):
 		item, err = h.newRun(w, class, stamp)
 	}
 	if mine {
-		h.growing.Store(false)
+		h.growing.End()
 	}
 	w.collected = false
 	if errors.Is(err, memory.ErrNoSpace) {
@@ -521,32 +527,8 @@ func (h *Heap) Grow(w *Worker, class uint8, stamp uint64) (uint64, error) {
 	return item, err
 }
 
-// How long a client waits for others of its compute node that take runs: then it takes one beside them. It looks ever less often.
-const (
-	turnWaitNs = 100 * fabric.Millisecond
-	minTurnNs  = 2 * fabric.Microsecond
-	maxTurnNs  = 32 * fabric.Microsecond
-)
-
-// turn waits until no other client of this compute node takes a run, and makes it this one's turn; or until there are blocks of the class in the list,
-// of which it returns one. All changes of owners go through one word, so of those that want pages at once one gets them, and
-// all others try again: the clients of a compute node, which share what one of them takes, go there one by one.
-func (h *Heap) turn(w *Worker, class uint8, stamp uint64) (item uint64, mine bool, err error) {
-	if h.growing.CompareAndSwap(false, true) {
-		return 0, true, nil
-	}
-	pause := minTurnNs
-	for began := w.Port.Now(); !h.full(class, stamp) && w.Port.Now()-began < turnWaitNs; pause = min(2*pause, maxTurnNs) {
-		if err := w.Port.Pause(w.Port.Now() + pause); err != nil {
-			return 0, false, fmt.Errorf("slab: %w", err)
-		}
-		mine = h.growing.CompareAndSwap(false, true)
-		if item, ok := h.Pop(class); ok || mine {
-			return item, mine, nil
-		}
-	}
-	return 0, false, nil
-}
+// growPatience is for others of the compute node that take runs: then a client takes one beside them.
+var growPatience = Patience{All: 100 * fabric.Millisecond, First: 2 * fabric.Microsecond, Last: 32 * fabric.Microsecond}
 
 // newRun takes a run, and divides it.
 func (h *Heap) newRun(w *Worker, class uint8, stamp uint64) (uint64, error) {
