@@ -7,7 +7,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
 )
 
@@ -52,18 +51,6 @@ func (st *Store) GetItem(ctx context.Context, key, dst []byte) (it objstore.Item
 		return err
 	})
 	return it, err
-}
-
-// View calls f with the object of a key, and with the store's clock, instead of copying the value: it lies in a session's memory, and is f's until f returns. f must
-// not use the store. objstore.ErrNotFound: there is none, and f is not called.
-func (st *Store) View(ctx context.Context, key []byte, f func(it objstore.Item, now fabric.Time)) error {
-	return st.shared.do(ctx, func(c *objstore.Client) error {
-		it, err := c.Get(key)
-		if err == nil {
-			f(it, c.Clock())
-		}
-		return err
-	})
 }
 
 // Set stores the object, whatever was there.

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
 )
 
@@ -251,7 +250,7 @@ func (x *Items) lookAtFlushes(ctx context.Context) (record, error) {
 		return r, err
 	}
 	now := uint32(0)
-	err = x.control.View(ctx, controlKey, func(_ objstore.Item, at fabric.Time) { now = uint32(at / fabric.Second) })
+	err = x.control.Use(ctx, func(c *objstore.Client) error { now = c.Now(); return nil })
 	if err == nil && now >= r.due {
 		err = x.flush(ctx, r.due)
 	}

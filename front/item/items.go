@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 )
@@ -16,6 +15,7 @@ import (
 // Items are the items of a store. Any number of goroutines may use them.
 type Items struct {
 	cluster *declock.Cluster
+	name    string // of objects
 	objects *declock.Store
 	control *declock.Store // of the record of flushes
 	started time.Time
@@ -34,12 +34,11 @@ func Open(ctx context.Context, c *declock.Cluster, name string, cfg objstore.Con
 	if err != nil {
 		return nil, fmt.Errorf("front: store %q: %w", name, err)
 	}
-	name += controlSuffix
-	control, err := c.Store(ctx, name, objstore.Config{Objects: 1, MaxValue: 1 << 10, NoEvict: true})
+	control, err := c.Store(ctx, name+controlSuffix, objstore.Config{Objects: 1, MaxValue: 1 << 10, NoEvict: true})
 	if err != nil {
-		return nil, fmt.Errorf("front: store %q: %w", name, err)
+		return nil, fmt.Errorf("front: store %q: %w", name+controlSuffix, err)
 	}
-	x := &Items{cluster: c, objects: objects, control: control, started: time.Now()}
+	x := &Items{cluster: c, name: name, objects: objects, control: control, started: time.Now()}
 	x.last.wanted = make(chan struct{}, 1)
 	if _, err := x.readRecord(ctx); err != nil {
 		return nil, fmt.Errorf("front: store %q: %w", name, err)
@@ -78,36 +77,36 @@ func (x *Items) clock() time.Duration { return time.Since(x.started) }
 // item was flushed. f may be called more than once.
 func (x *Items) View(ctx context.Context, key []byte, f func(Item)) (found bool, err error) {
 	var flush uint32
-	see := func(o objstore.Item, now fabric.Time) {
+	see := func(c *objstore.Client) error {
+		o, err := c.Get(key)
+		if err != nil {
+			return err
+		}
 		var it Item
-		it, found = itemOf(&o, len(o.Value), now)
+		it, found = itemOf(&o, len(o.Value), c.Clock())
 		if found = found && !it.expired(); found {
 			flush = it.Flush
 			f(it)
 		}
+		return nil
 	}
-	err = x.objects.View(ctx, key, see)
-	if err != nil {
-		if err = x.viewAgain(ctx, key, see, err); err != nil {
-			return false, err
+	err = x.objects.Use(ctx, see)
+	for since := x.clock(); err != nil; err = x.objects.Use(ctx, see) {
+		if !x.retry(err, since) {
+			break
 		}
+	}
+	if errors.Is(err, objstore.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
 	}
 	if !found {
 		return false, nil
 	}
 	n, err := x.flushNumber(ctx) // as it is after the read
 	return err == nil && n == flush, err
-}
-
-// viewAgain is what follows a view that has failed: a miss, or a loss.
-func (x *Items) viewAgain(ctx context.Context, key []byte, see func(objstore.Item, fabric.Time), err error) error {
-	for since := x.clock(); x.retry(err, since); {
-		err = x.objects.View(ctx, key, see)
-	}
-	if errors.Is(err, objstore.ErrNotFound) {
-		return nil
-	}
-	return err
 }
 
 // An Object is what Update finds under a key. The zero Object is none.

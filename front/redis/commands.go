@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 )
@@ -32,7 +33,15 @@ const (
 )
 
 func init() {
-	list = []*command{
+	list = slices.Concat(ofStrings(), ofKeys(), ofConnections())
+	for i, k := range list {
+		k.number = i
+		commands[strings.ToUpper(k.name)] = k
+	}
+}
+
+func ofStrings() []*command {
+	return []*command{
 		{name: "get", arity: 2, flags: reads, first: 1, last: 1, step: 1, do: (*conn).get},
 		{name: "set", arity: -3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).set},
 		{name: "setnx", arity: 3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).setNX},
@@ -54,7 +63,11 @@ func init() {
 		{name: "getrange", arity: 4, flags: reads, first: 1, last: 1, step: 1, do: (*conn).getRange},
 		{name: "substr", arity: 4, flags: reads, first: 1, last: 1, step: 1, do: (*conn).getRange},
 		{name: "setrange", arity: 4, flags: stores, first: 1, last: 1, step: 1, do: (*conn).setRange},
+	}
+}
 
+func ofKeys() []*command {
+	return []*command{
 		{name: "del", arity: -2, flags: changes, first: 1, last: -1, step: 1, do: (*conn).del},
 		{name: "unlink", arity: -2, flags: changes, first: 1, last: -1, step: 1, do: (*conn).del},
 		{name: "delex", arity: -2, flags: changes, first: 1, last: 1, step: 1, do: (*conn).delEX},
@@ -73,6 +86,20 @@ func init() {
 		{name: "flushall", arity: -1, flags: changes, do: (*conn).flushAll},
 		{name: "flushdb", arity: -1, flags: changes, do: (*conn).flushAll},
 
+		{name: "scan", arity: -2, flags: "readonly", do: (*conn).scan},
+		{name: "dbsize", arity: 1, flags: reads, do: (*conn).dbSize},
+
+		{name: "eval", arity: -3, flags: stores, do: (*conn).eval},
+		{name: "evalsha", arity: -3, flags: stores, do: (*conn).eval},
+		{name: "script", arity: -2, flags: container},
+		{name: "script|load", arity: 3, flags: talks, do: (*conn).scriptLoad},
+		{name: "script|exists", arity: -3, flags: talks, do: (*conn).scriptExists},
+		{name: "script|flush", arity: -2, flags: talks, do: (*conn).fine},
+	}
+}
+
+func ofConnections() []*command {
+	return []*command{
 		{name: "ping", arity: -1, flags: talks, do: (*conn).ping},
 		{name: "echo", arity: 2, flags: talks, do: (*conn).echo},
 		{name: "time", arity: 1, flags: talks, do: (*conn).time},
@@ -81,14 +108,32 @@ func init() {
 		{name: "quit", arity: -1, flags: unadmitted, do: (*conn).quit},
 		{name: "reset", arity: 1, flags: unadmitted, do: (*conn).reset},
 		{name: "select", arity: 2, flags: talks, do: (*conn).selectDB},
-		{name: "command", arity: -1, flags: talks, do: (*conn).commands},
+		{name: "command", arity: -1, flags: container, do: (*conn).commandList},
+		{name: "command|count", arity: 2, flags: talks, do: (*conn).commandCount},
+		{name: "command|list", arity: 2, flags: talks, do: (*conn).commandNames},
+		{name: "command|docs", arity: -2, flags: talks, do: (*conn).commandDocs},
+		{name: "command|info", arity: -2, flags: talks, do: (*conn).commandInfo},
+		{name: "client", arity: -2, flags: container},
+		{name: "client|id", arity: 2, flags: talks, do: (*conn).clientID},
+		{name: "client|getname", arity: 2, flags: talks, do: (*conn).clientGetName},
+		{name: "client|setname", arity: 3, flags: talks, do: (*conn).clientSetName},
+		{name: "client|setinfo", arity: 4, flags: talks, do: (*conn).clientSetInfo},
+		{name: "client|info", arity: 2, flags: talks, do: (*conn).clientInfo},
+		{name: "client|list", arity: 2, flags: talks, do: (*conn).clientList},
+		{name: "client|reply", arity: 3, flags: talks, do: (*conn).clientReply},
+		{name: "client|no-evict", arity: 3, flags: talks, do: (*conn).fine},
+		{name: "client|no-touch", arity: 3, flags: talks, do: (*conn).fine},
+		{name: "config", arity: -2, flags: container},
+		{name: "config|get", arity: -3, flags: talks, do: (*conn).configGet},
+		{name: "config|set", arity: -4, flags: talks, do: (*conn).configSet},
+		{name: "config|resetstat", arity: 2, flags: talks, do: (*conn).configResetStat},
+		{name: "info", arity: -1, flags: talks, do: (*conn).info},
 		{name: "multi", arity: 1, flags: talks, do: (*conn).multi},
 	}
-	for i, k := range list {
-		k.number = i
-		commands[strings.ToUpper(k.name)] = k
-	}
 }
+
+// container are the flags of commands that have subcommands, with names such as "client|id". One without a function cannot do without.
+const container = "container"
 
 // unadmitted are the flags of commands that a client may ask for before it has said who it is.
 const unadmitted = "noauth fast"
@@ -97,26 +142,45 @@ const unadmitted = "noauth fast"
 type counted struct {
 	read, written, idled, overBuffers, errors atomic.Uint64
 	hits, misses                              atomic.Uint64
-	calls                                     [64]atomic.Uint64 // by command.number; of the last, unknown ones
+	calls                                     [128]atomic.Uint64 // by command.number
 }
 
-// lookup returns the command of a name.
-func (c *conn) lookup(name []byte) *command {
-	if len(name) > len(c.name) {
-		return nil
-	}
-	for i, b := range name {
-		if b >= 'a' && b <= 'z' {
-			b -= 'a' - 'A'
+// lookup returns the command of a name, or of that of a container and a subcommand.
+func (c *conn) lookup(parts ...[]byte) *command {
+	n := 0
+	for i, name := range parts {
+		if n+1+len(name) > len(c.name) {
+			return nil
 		}
-		c.name[i] = b
+		if i > 0 {
+			c.name[n] = '|'
+			n++
+		}
+		for _, b := range name {
+			if b >= 'a' && b <= 'z' {
+				b -= 'a' - 'A'
+			}
+			if b == '|' {
+				return nil
+			}
+			c.name[n] = b
+			n++
+		}
 	}
-	return commands[string(c.name[:len(name)])]
+	return commands[string(c.name[:n])]
 }
 
 // command serves a request.
 func (c *conn) command(args [][]byte) error {
 	k := c.lookup(args[0])
+	if k != nil && k.flags == container && len(args) > 1 {
+		sub := c.lookup(args[0], args[1])
+		if sub == nil {
+			c.fail("ERR unknown subcommand '" + string(args[1][:min(len(args[1]), 128)]) + "'. Try " + strings.ToUpper(k.name) + " HELP.")
+			return nil
+		}
+		k = sub
+	}
 	switch {
 	case k == nil:
 		c.unknown(args)

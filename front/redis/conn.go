@@ -271,6 +271,16 @@ func (c *conn) text(s string) {
 	c.out = line(c.out, '$', int64(len(s)))
 	c.out = append(append(c.out, s...), '\r', '\n')
 }
+
+// verbatim is a text for people.
+func (c *conn) verbatim(b []byte) {
+	if !c.resp3 {
+		c.bulk(b)
+		return
+	}
+	c.out = append(line(c.out, '=', int64(len(b)+4)), "txt:"...)
+	c.out = append(append(c.out, b...), '\r', '\n')
+}
 func (c *conn) array(n int) { c.out = line(c.out, '*', int64(n)) }
 
 // null says that there is no value.

@@ -1,6 +1,9 @@
 package redis
 
-import "github.com/declock/declock/front"
+import (
+	"github.com/declock/declock/front"
+	"github.com/declock/declock/objstore"
+)
 
 // Counters returns what the server has counted since it began, or since a client's CONFIG RESETSTAT.
 func (s *Server) Counters() front.Counters {
@@ -13,4 +16,12 @@ func (s *Server) Counters() front.Counters {
 		c.Requests = append(c.Requests, front.Requests{Command: k.name, Count: t.calls[k.number].Load()})
 	}
 	return c
+}
+
+// StoreStats returns what operations on the store have counted; zero without a cluster.
+func (s *Server) StoreStats() objstore.Stats {
+	if a := s.store.Load(); a != nil {
+		return a.items.Stats()
+	}
+	return objstore.Stats{}
 }

@@ -35,19 +35,33 @@ func integer(b []byte) (v int64, ok bool) {
 
 // float is a number of x86's long double, in which Redis adds: 64 bits of mantissa.
 func float(b []byte) (*big.Float, bool) {
-	if len(b) == 0 || len(b) > 5<<10 || strings.ContainsAny(string(b), "_oObB \t\r\n\v\f") || !strings.ContainsAny(string(b), "0123456789") {
+	if len(b) > longestFloat {
 		return nil, false
 	}
 	text := strings.ToLower(string(b))
-	if strings.Contains(text, "inf") {
+	switch strings.TrimLeft(text, "+-") {
+	case "inf", "infinity":
+		return new(big.Float).SetInf(text[0] == '-'), true
+	}
+	hexadecimal := strings.HasPrefix(strings.TrimLeft(text, "+-"), "0x")
+	if strings.ContainsFunc(text, func(r rune) bool {
+		return !strings.ContainsRune("0123456789+-.e", r) && !(hexadecimal && strings.ContainsRune("abcdfpx", r))
+	}) {
 		return nil, false
 	}
-	f, _, err := big.ParseFloat(text, 0, 64, big.ToNearestEven)
+	base := 10
+	if hexadecimal {
+		base = 0
+	}
+	f, _, err := big.ParseFloat(text, base, 64, big.ToNearestEven)
 	if err != nil || !finite(f) {
 		return nil, false
 	}
 	return f, true
 }
+
+// longestFloat is how long the text of a float may be.
+const longestFloat = 5 << 10
 
 // finite reports whether a number has a place among those of a long double.
 func finite(f *big.Float) bool {

@@ -177,8 +177,8 @@ func (p *parser) word(line []byte) []byte {
 				return nil
 			}
 			return line[i+1:]
-		case quote == '"' && ch == '\\' && i+3 < len(line) && line[i+1] == 'x' && hex(line[i+2]) >= 0 && hex(line[i+3]) >= 0:
-			ch = byte(hex(line[i+2])<<4 | hex(line[i+3]))
+		case quote == '"' && ch == '\\' && i+3 < len(line) && line[i+1] == 'x' && hexDigit(line[i+2]) >= 0 && hexDigit(line[i+3]) >= 0:
+			ch = byte(hexDigit(line[i+2])<<4 | hexDigit(line[i+3]))
 			i += 3
 		case quote == '"' && ch == '\\' && i+1 < len(line):
 			i++
@@ -200,7 +200,7 @@ func (p *parser) word(line []byte) []byte {
 	return line[len(line):]
 }
 
-func hex(b byte) int {
+func hexDigit(b byte) int {
 	switch {
 	case b >= '0' && b <= '9':
 		return int(b - '0')

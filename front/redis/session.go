@@ -2,7 +2,6 @@ package redis
 
 import (
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -163,10 +162,16 @@ func (c *conn) hello(args [][]byte) error {
 	return nil
 }
 
+// longestName bounds what a client says of itself.
+const longestName = 1 << 10
+
 const badName = "ERR Client names cannot contain spaces, newlines or special characters."
 
 // printableName reports whether a client may call itself so.
 func printableName(name []byte) bool {
+	if len(name) > longestName {
+		return false
+	}
 	for _, b := range name {
 		if b < '!' || b > '~' {
 			return false
@@ -180,56 +185,4 @@ func (c *conn) rename(name []byte) {
 	a := *c.about.Load()
 	a.name = string(name)
 	c.about.Store(&a)
-}
-
-// commands is COMMAND.
-func (c *conn) commands(args [][]byte) error {
-	switch {
-	case len(args) == 1:
-		c.array(len(list))
-		for _, k := range list {
-			c.describe(k)
-		}
-	case is(args[1], "COUNT"):
-		c.number(int64(len(list)))
-	case is(args[1], "LIST"):
-		c.array(len(list))
-		for _, k := range list {
-			c.text(k.name)
-		}
-	case is(args[1], "DOCS"):
-		c.mapping(0)
-	case is(args[1], "INFO"):
-		c.array(len(args) - 2)
-		for _, name := range args[2:] {
-			if k := c.lookup(name); k != nil {
-				c.describe(k)
-			} else {
-				c.out = append(c.out, "*-1\r\n"...)
-			}
-		}
-	default:
-		c.subcommand("COMMAND", args[1])
-	}
-	return nil
-}
-
-// describe says what a command is, as Redis 6 does.
-func (c *conn) describe(k *command) {
-	c.array(6)
-	c.text(k.name)
-	c.number(int64(k.arity))
-	flags := strings.Fields(k.flags)
-	c.array(len(flags))
-	for _, f := range flags {
-		c.out = append(append(append(c.out, '+'), f...), '\r', '\n')
-	}
-	c.number(int64(k.first))
-	c.number(int64(k.last))
-	c.number(int64(k.step))
-}
-
-// subcommand says that a command has no such subcommand.
-func (c *conn) subcommand(command string, name []byte) {
-	c.fail("ERR unknown subcommand '" + string(name[:min(len(name), 128)]) + "'. Try " + command + " HELP.")
 }

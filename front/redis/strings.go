@@ -252,7 +252,11 @@ func (c *conn) getEX(args [][]byte) error {
 		}
 	}
 	if wrong := e.parse("getex"); wrong != "" {
-		c.fail(wrong)
+		if found, ok := c.view(args[1], func(item.Item) {}); found { // Redis looks first
+			c.fail(wrong)
+		} else if ok {
+			c.null()
+		}
 		return nil
 	}
 	if e.unit == noUnit && !persist {
@@ -404,7 +408,10 @@ func (c *conn) incrByFloat(args [][]byte) error {
 				return item.Change{}
 			}
 		}
-		if v = new(big.Float).SetPrec(64).Add(v, by); !finite(v) {
+		if !v.IsInf() && !by.IsInf() {
+			v = new(big.Float).SetPrec(64).Add(v, by)
+		}
+		if !finite(v) || by.IsInf() {
 			c.fail("ERR increment would produce NaN or Infinity")
 			return item.Change{}
 		}

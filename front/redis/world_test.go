@@ -124,7 +124,7 @@ func readAnswer(r *bufio.Reader) (string, error) {
 	switch l[0] {
 	case '+':
 		return l[1:], nil
-	case '$':
+	case '$', '=':
 		if n < 0 {
 			return "nil", nil
 		}

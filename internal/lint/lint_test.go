@@ -59,7 +59,7 @@ var mayImport = map[string][]string{
 	"internal/secure/securetest": {"internal/secure"},
 	"overtcp":                    {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "memory", "internal/secure", "internal/membership"},
 	"front":                      {},
-	"front/item":                 {"", "fabric", "lock", "objstore"},
+	"front/item":                 {"", "fabric", "lock", "memory", "objstore"},
 	"front/...":                  {"", "front", "front/item", "fabric", "lock", "memory", "cn", "objstore", "internal/stats"},
 	"cmd/...":                    {"..."},
 }
