@@ -30,7 +30,16 @@ func TestMemcachedUnderKills(t *testing.T) {
 	w := newWorld(t)
 	mn := w.start("declock-mn", "--cluster", "shm:kills", "--dir", "DIR", "--size", "64MiB")
 	mn.says("ready node=mn0")
-	c := &frontEnds{w: w, begun: time.Now()}
+	c := &frontEnds{w: w, begun: time.Now(), served: []string{"memcached"}}
+	c.underKills(t, *memcachedKills)
+	for _, p := range c.servers {
+		w.terminate(p)
+	}
+	w.terminate(mn)
+}
+
+// underKills has clients at work while servers are killed, and checks what they have seen.
+func (c *frontEnds) underKills(t *testing.T, kills int) {
 	for i := range c.servers {
 		c.start(i)
 	}
@@ -38,7 +47,7 @@ func TestMemcachedUnderKills(t *testing.T) {
 	for i := range 6 {
 		clients.Go(func() { c.client(i) })
 	}
-	for n := range *memcachedKills {
+	for n := range kills {
 		time.Sleep(time.Duration(100+rand.IntN(300)) * time.Millisecond)
 		victim := n % len(c.servers)
 		_ = c.servers[victim].cmd.Process.Kill()
@@ -49,16 +58,12 @@ func TestMemcachedUnderKills(t *testing.T) {
 	c.stop.Store(true)
 	clients.Wait()
 	t.Logf("%d operations, %d of them cut off", len(c.history), c.cut)
-	if len(c.history) < 200 || *memcachedKills > 0 && c.cut == 0 {
+	if len(c.history) < 200 || kills > 0 && c.cut == 0 {
 		t.Errorf("%d operations, %d of them cut off: not a test", len(c.history), c.cut)
 	}
 	if r := porcupine.CheckOperationsTimeout(cacheModel.ToModel(), c.history, time.Minute); r != porcupine.Ok {
 		t.Errorf("the history of %d operations is not linearizable: %v", len(c.history), r)
 	}
-	for _, p := range c.servers {
-		w.terminate(p)
-	}
-	w.terminate(mn)
 }
 
 const frontKeys = 5
@@ -66,25 +71,34 @@ const frontKeys = 5
 // frontEnds are servers and the history of what their clients have seen.
 type frontEnds struct {
 	w       *world
+	served  []string // protocols
+	args    []string // of each server, besides
 	servers [3]*process
 	stop    atomic.Bool
 	begun   time.Time
 
 	mu        sync.Mutex
-	addresses [3]string
+	addresses [3]map[string]string // by protocol
 	history   []porcupine.Operation
 	cut       int
 }
 
-var servesAt = regexp.MustCompile(` memcached=(\S+)`)
+var servesAt = regexp.MustCompile(` (memcached|redis)=(\S+)`)
 
 func (c *frontEnds) start(i int) {
-	p := c.w.start("declock-cn", "--cluster", "shm:kills", "--dir", "DIR", "--memcached", "127.0.0.1:0", "--wait", "1m")
+	args := append([]string{"declock-cn", "--cluster", "shm:kills", "--dir", "DIR", "--wait", "1m"}, c.args...)
+	for _, protocol := range c.served {
+		args = append(args, "--"+protocol, "127.0.0.1:0")
+	}
+	p := c.w.start(args...)
 	p.says("ready node=")
 	c.servers[i] = p
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.addresses[i] = servesAt.FindStringSubmatch(p.stdout.String())[1]
+	c.addresses[i] = map[string]string{}
+	for _, at := range servesAt.FindAllStringSubmatch(p.stdout.String(), -1) {
+		c.addresses[i][at[1]] = at[2]
+	}
 }
 
 // A cacheInput is an operation on a key; flush is one on all keys.
@@ -92,6 +106,7 @@ type cacheInput struct {
 	op    string
 	key   int
 	value string
+	redis bool // asked by Redis's protocol
 }
 
 // A cacheOutput is an answer. If cut, there was none.
@@ -102,12 +117,16 @@ type cacheOutput struct {
 
 // client asks one server after another, each over a connection of its own.
 func (c *frontEnds) client(id int) {
-	var conns [3]*bufio.ReadWriter
+	var all [3]map[string]*bufio.ReadWriter // by protocol
 	for n := 0; !c.stop.Load(); n++ {
-		i := rand.IntN(3)
-		if conns[i] == nil {
+		i, protocol := rand.IntN(3), c.served[rand.IntN(len(c.served))]
+		if all[i] == nil {
+			all[i] = map[string]*bufio.ReadWriter{}
+		}
+		conns := all[i]
+		if conns[protocol] == nil {
 			c.mu.Lock()
-			address := c.addresses[i]
+			address := c.addresses[i][protocol]
 			c.mu.Unlock()
 			nc, err := net.Dial("tcp", address)
 			if err != nil {
@@ -116,21 +135,32 @@ func (c *frontEnds) client(id int) {
 			}
 			defer nc.Close()
 			_ = nc.SetDeadline(time.Now().Add(patience))
-			conns[i] = bufio.NewReadWriter(bufio.NewReader(nc), bufio.NewWriter(nc))
+			conns[protocol] = bufio.NewReadWriter(bufio.NewReader(nc), bufio.NewWriter(nc))
 		}
-		in := cacheInput{op: [...]string{"set", "append", "delete", "incr", "get", "get", "get", "get"}[rand.IntN(8)], key: rand.IntN(frontKeys), value: fmt.Sprintf("%d.%d,", id, n)}
+		ops := [...]string{"set", "append", "delete", "incr", "get", "get", "get", "get"}
+		if protocol == "redis" {
+			ops = [...]string{"set", "append", "delete", "incr", "setnx", "release", "get", "get"}
+		}
+		in := cacheInput{redis: protocol == "redis", op: ops[rand.IntN(8)], key: rand.IntN(frontKeys), value: fmt.Sprintf("%d.%d,", id, n)}
 		if in.op == "incr" || in.key == 0 && in.op == "set" { // numbers are of key 0
 			in.key, in.value = 0, strconv.Itoa(1+rand.IntN(1000))
-		} else if in.key == 0 && in.op == "append" {
+		} else if in.key == 0 && (in.op == "append" || in.op == "setnx") {
 			in.key = 1
 		}
+		if in.op == "release" { // what the client may have seen, or not
+			in.value = c.someValue(in.key)
+		}
 		if rand.IntN(200) == 0 {
-			in = cacheInput{op: "flush"}
+			in = cacheInput{op: "flush", redis: in.redis}
 		}
 		call := time.Since(c.begun)
-		out, err := in.ask(conns[i])
+		ask := in.ask
+		if in.redis {
+			ask = in.askRedis
+		}
+		out, err := ask(conns[protocol])
 		if err != nil {
-			conns[i] = nil
+			conns[protocol] = nil
 		}
 		c.note(id, in, out, call)
 	}
@@ -213,6 +243,9 @@ var cacheModel = porcupine.NondeterministicModel{
 
 // apply returns what a key is after an operation, and what the server says.
 func (in cacheInput) apply(value string) (next, answer string) {
+	if in.redis {
+		return in.applyRedis(value)
+	}
 	switch in.op {
 	case "get":
 		return value, value

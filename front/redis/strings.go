@@ -277,19 +277,48 @@ func (c *conn) getEX(args [][]byte) error {
 	return nil
 }
 
-// mget answers with the values of keys, several of which are read at a time. Each is read at a moment of its own.
+// mget answers with the values of keys, many of which are read at a time. Each is read at a moment of its own.
 func (c *conn) mget(args [][]byte) error {
 	keys := args[1:]
+	x := c.store()
+	if x == nil {
+		return nil
+	}
+	begin := len(c.out)
 	c.array(len(keys))
-	for _, k := range keys {
-		if found, ok := c.view(k, func(it item.Item) { c.bulk(it.Value) }); ok && !found {
-			c.null()
+	for first := true; len(keys) > 0; first = false {
+		n, err := x.ViewMany(c.srv.ops, keys, c.got)
+		switch {
+		case err != nil && first:
+			c.out = c.out[:begin]
+			c.failed(err)
+			return nil
+		case err != nil: // the array has begun
+			for range keys {
+				c.failed(err)
+			}
+			return nil
 		}
+		keys = keys[n:]
 		if err := c.spill(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// got answers with one of many items.
+func (c *conn) got(it item.Item, found bool, err error) {
+	switch {
+	case err != nil:
+		c.failed(err)
+	case found:
+		c.srv.counted.hits.Add(1)
+		c.bulk(it.Value)
+	default:
+		c.srv.counted.misses.Add(1)
+		c.null()
+	}
 }
 
 // spill writes the answers in the middle of a request, if there are many of them.

@@ -1,0 +1,73 @@
+package item
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/objstore"
+)
+
+// mostMany is how many keys ViewMany sees at a time.
+const mostMany = 128
+
+// A batch is what ViewMany has read.
+type batch struct {
+	results [mostMany]objstore.Result
+	values  []byte // the results' lie here
+}
+
+// batches has those that are not in use: a connection has none while it waits.
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+// keepValues is how much of a batch's values stays.
+const keepValues = 256 << 10
+
+// ViewMany is View of the first n keys, which are read at a time, each at a moment of its own. f is called with each of them in their order, once: with its item, the zero Item
+// if there is none, or an error. n is at least one, and bounded by 128 keys and about 1 MiB of values.
+func (x *Items) ViewMany(ctx context.Context, keys [][]byte, f func(it Item, found bool, err error)) (n int, err error) {
+	b := batches.Get().(*batch)
+	defer func() {
+		if clear(b.results[:n]); cap(b.values) > keepValues {
+			b.values = nil
+		}
+		batches.Put(b)
+	}()
+	keys = keys[:min(len(keys), mostMany)]
+	var now fabric.Time
+	see := func(c *objstore.Client) (err error) {
+		n, b.values, err = c.GetMulti(keys, b.results[:len(keys)], b.values[:0])
+		for i := range b.results[:n] {
+			if e := b.results[i].Err; e != nil && !errors.Is(e, objstore.ErrNotFound) {
+				err = errors.Join(err, e)
+			}
+		}
+		now = c.Clock()
+		return err
+	}
+	err = x.objects.Use(ctx, see)
+	for since := x.clock(); x.retry(err, since); {
+		err = x.objects.Use(ctx, see)
+	}
+	number := uint32(0)
+	if n > 0 {
+		number, err = x.flushNumber(ctx) // as it is after the reads; errors of keys are theirs
+	}
+	if err != nil {
+		return n, err
+	}
+	for i := range b.results[:n] {
+		r := &b.results[i]
+		if r.Err != nil && !errors.Is(r.Err, objstore.ErrNotFound) {
+			f(Item{}, false, r.Err)
+			continue
+		}
+		it, ok := itemOf(&r.Item, len(r.Value), now)
+		if ok = ok && r.Err == nil && it.Flush == number && !it.expired(); !ok {
+			it = Item{}
+		}
+		f(it, ok, nil)
+	}
+	return n, nil
+}
