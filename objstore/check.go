@@ -14,10 +14,9 @@ import (
 
 // A Report is what Check found. Problems is empty if the store is sound.
 type Report struct {
-	Nodes    []NodeReport
-	Problems []Problem
-	// Omitted counts problems beyond MaxProblems.
-	Omitted int
+	Nodes    []NodeReport `json:"nodes"`
+	Problems []Problem    `json:"problems"`
+	Omitted  int          `json:"omitted"` // problems beyond MaxProblems
 }
 
 // MaxProblems bounds Report.Problems.
@@ -30,6 +29,9 @@ type Problem struct {
 }
 
 func (p Problem) String() string { return fmt.Sprintf("%v: %s", p.Addr, p.What) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (p Problem) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // A NodeReport counts what is on one memory node. All sizes are in bytes.
 type NodeReport struct {
@@ -124,7 +126,7 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 }
 
 func (c *Client) check() (*Report, error) {
-	r := &Report{Nodes: make([]NodeReport, len(c.s.h.Parts))}
+	r := &Report{Nodes: make([]NodeReport, len(c.s.h.Parts)), Problems: []Problem{}}
 	buf := c.port.Alloc(fabric.MaxChain * maxObjectSize)
 	defer c.port.Free(buf)
 	for i := range c.s.h.Parts {

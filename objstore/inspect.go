@@ -11,38 +11,43 @@ import (
 
 // A BucketDump shows a bucket with its overflow blocks to people.
 type BucketDump struct {
-	Node  fabric.MemID
-	Index uint64
-	Addr  fabric.Addr
-	Lock  []uint64 // the words of the lock
-	Slots []SlotDump
+	Node  string     `json:"node"`
+	Index uint64     `json:"index"`
+	Addr  string     `json:"address"`
+	Lock  []string   `json:"lock"` // the words of the lock, hexadecimal
+	Slots []SlotDump `json:"slots"`
 }
 
 // A SlotDump shows a slot that is in use.
 type SlotDump struct {
-	Addr  fabric.Addr
-	Word  uint64
-	Text  string // Word decoded
-	Depth int    // 0 in the bucket, else in which overflow block
-	Key   string // of the object, if Err is nil
-	Size  int    // of the value, bytes
-	Flags uint32
-	CAS   uint64
-	// Access and Expiry are in seconds; Expiry 0 is never.
-	Access, Expiry uint32
-	Err            error // why the object makes no sense
+	Addr   string `json:"address"`
+	Word   string `json:"word"`  // hexadecimal
+	Text   string `json:"text"`  // Word decoded
+	Depth  int    `json:"depth"` // 0 in the bucket, else in which overflow block
+	Key    string `json:"key"`   // of the object, if Err is nil
+	Size   int    `json:"size"`  // of the value, bytes
+	Flags  uint32 `json:"flags"`
+	CAS    uint64 `json:"cas"`
+	Access uint32 `json:"access_s"`
+	Expiry uint32 `json:"expiry_s"`        // 0: never
+	Err    error  `json:"error,omitempty"` // why the object makes no sense
 }
+
+// A fault is an error that is text in JSON.
+type fault struct{ error }
+
+// MarshalText implements encoding.TextMarshaler.
+func (f fault) MarshalText() ([]byte, error) { return []byte(f.Error()), nil }
+
+// Unwrap returns the error.
+func (f fault) Unwrap() error { return f.error }
 
 func (d *BucketDump) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "bucket %d of %v at %v\n  lock ", d.Index, d.Node, d.Addr)
-	for _, w := range d.Lock {
-		fmt.Fprintf(&b, " %016x", w)
-	}
-	b.WriteByte('\n')
+	fmt.Fprintf(&b, "bucket %d of %s at %s\n  lock  %s\n", d.Index, d.Node, d.Addr, strings.Join(d.Lock, " "))
 	for i := range d.Slots {
 		s := &d.Slots[i]
-		fmt.Fprintf(&b, "  %v depth %d: %s\n", s.Addr, s.Depth, s.Text)
+		fmt.Fprintf(&b, "  %s depth %d: %s\n", s.Addr, s.Depth, s.Text)
 		if s.Err != nil {
 			fmt.Fprintf(&b, "    %v\n", s.Err)
 			continue
@@ -78,7 +83,7 @@ func (c *Client) Inspect(mn fabric.MemID, index uint64) (*BucketDump, error) {
 }
 
 func (c *Client) inspect(n *handle.Part, bucket fabric.Addr, index uint64) (*BucketDump, error) {
-	d := &BucketDump{Node: n.MN, Index: index, Addr: bucket}
+	d := &BucketDump{Node: n.MN.String(), Index: index, Addr: bucket.String(), Slots: []SlotDump{}}
 	buf := c.port.Alloc(int(c.s.geo.lockSize))
 	defer c.port.Free(buf)
 	ops := [2]fabric.Op{fabric.Read(bucket, buf), fabric.Read(c.s.slotsAddr(bucket), c.slots[:c.s.slotsLen()])}
@@ -86,7 +91,7 @@ func (c *Client) inspect(n *handle.Part, bucket fabric.Addr, index uint64) (*Buc
 		return nil, fmt.Errorf("objstore: bucket at %v: %w", bucket, err)
 	}
 	for i := range len(buf) / 8 {
-		d.Lock = append(d.Lock, wordAt(buf, i))
+		d.Lock = append(d.Lock, fmt.Sprintf("%016x", wordAt(buf, i)))
 	}
 	a, b := c.s.slotsAddr(bucket), c.slots[:c.s.slotsLen()]
 	k := work{n: n}
@@ -94,7 +99,11 @@ func (c *Client) inspect(n *handle.Part, bucket fabric.Addr, index uint64) (*Buc
 		last := len(b)/slotSize - 1
 		for i := range last {
 			if w := slotWord(wordAt(b, i)); w != 0 {
-				d.Slots = append(d.Slots, c.inspectSlot(n, a.Add(uint64(i)*slotSize), w, k.depth))
+				s := SlotDump{Addr: a.Add(uint64(i) * slotSize).String(), Word: fmt.Sprintf("%016x", uint64(w)), Text: w.String(), Depth: k.depth}
+				if err := c.inspectSlot(n, w, &s); err != nil {
+					s.Err = fault{err}
+				}
+				d.Slots = append(d.Slots, s)
 			}
 		}
 		if wordAt(b, last) == 0 {
@@ -108,23 +117,22 @@ func (c *Client) inspect(n *handle.Part, bucket fabric.Addr, index uint64) (*Buc
 	}
 }
 
-func (c *Client) inspectSlot(n *handle.Part, a fabric.Addr, w slotWord, depth int) SlotDump {
-	s := SlotDump{Addr: a, Word: uint64(w), Text: w.String(), Depth: depth}
+// inspectSlot reads the object of a slot.
+func (c *Client) inspectSlot(n *handle.Part, w slotWord, s *SlotDump) error {
 	size := min(w.readLen(), maxObjectSize)
 	if !holds(n, w) || size <= headerSize {
-		s.Err = fmt.Errorf("%w: %v", ErrCorrupt, w)
-		return s
+		return fmt.Errorf("%w: %v", ErrCorrupt, w)
 	}
 	c.obj = c.grow(c.obj, size)
 	c.ops[0] = fabric.Read(n.At(w.chunk().off64), c.obj[:size])
-	if s.Err = lock.Do(c.l, c.ops[:1]); s.Err != nil {
-		return s
+	if err := lock.Do(c.l, c.ops[:1]); err != nil {
+		return err
 	}
 	var h header
-	if s.Err = h.decode(c.obj[:size], w); s.Err != nil {
-		return s
+	if err := h.decode(c.obj[:size], w); err != nil {
+		return err
 	}
 	s.Key = string(c.obj[headerSize : headerSize+int(h.keyLen)])
 	s.Size, s.Flags, s.CAS, s.Access, s.Expiry = int(h.valueLen), h.flags, h.unique, h.access, h.expiry
-	return s
+	return nil
 }

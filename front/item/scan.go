@@ -59,7 +59,7 @@ func (x *Items) seen(d *objstore.BucketDump, keys [][]byte, begin int) (_ [][]by
 			sound = false
 			continue
 		}
-		if mn, at := x.objects.Locate([]byte(key)); mn != d.Node || at != d.Index {
+		if mn, at := x.objects.Locate([]byte(key)); mn.String() != d.Node || at != d.Index {
 			sound = false
 			continue
 		}

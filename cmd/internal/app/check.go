@@ -31,11 +31,9 @@ Examples:
 
 // A storeRow is a store in the output of check.
 type storeRow struct {
-	Store    string                `json:"store"`
-	Sound    bool                  `json:"sound"`
-	Nodes    []objstore.NodeReport `json:"nodes"`
-	Problems []string              `json:"problems"`
-	Omitted  int                   `json:"omitted"`
+	Store string `json:"store"`
+	Sound bool   `json:"sound"`
+	*objstore.Report
 }
 
 // A treeRow is a tree in the output of check.
@@ -74,11 +72,7 @@ func (i *inspector) check(l *looking, reclaim bool) error {
 			if err != nil {
 				return nil, nil, false, err
 			}
-			row := storeRow{Store: name, Sound: r.Sound(), Nodes: r.Nodes, Omitted: r.Omitted, Problems: []string{}}
-			for _, p := range r.Problems {
-				row.Problems = append(row.Problems, p.String())
-			}
-			return row, r, row.Sound, nil
+			return storeRow{name, r.Sound(), r}, r, r.Sound(), nil
 		}, err
 	})
 	if err != nil {

@@ -295,57 +295,12 @@ func (i *inspector) dump(c *objstore.Client, mem fabric.MemID, index uint64, key
 		return err
 	}
 	if key != nil {
-		var own []objstore.SlotDump
-		for _, s := range d.Slots {
-			if s.Err == nil && s.Key == *key {
-				own = append(own, s)
-			}
-		}
-		d.Slots = own
-		if len(own) == 0 {
+		d.Slots = slices.DeleteFunc(d.Slots, func(s objstore.SlotDump) bool { return s.Err != nil || s.Key != *key })
+		if len(d.Slots) == 0 {
 			return exit.Errorf(exit.NotFound, "store %q has no object with key %q; its bucket is %d of %v", i.store, *key, index, mem)
 		}
 	}
-	return i.emit("bucket", []any{bucketOf(d)}, func(w io.Writer) { fmt.Fprint(w, d) })
-}
-
-// A bucketRow is a bucket in the output of inspect bucket and inspect key.
-type bucketRow struct {
-	Node    string    `json:"node"`
-	Index   uint64    `json:"index"`
-	Address string    `json:"address"`
-	Lock    []string  `json:"lock"` // hexadecimal
-	Slots   []slotRow `json:"slots"`
-}
-
-type slotRow struct {
-	Address string `json:"address"`
-	Word    string `json:"word"` // hexadecimal
-	Text    string `json:"text"`
-	Depth   int    `json:"depth"` // 0 in the bucket, else in which overflow block
-	Key     string `json:"key"`
-	Size    int    `json:"size"` // of the value, bytes
-	Flags   uint32 `json:"flags"`
-	CAS     uint64 `json:"cas"`
-	Access  uint32 `json:"access_s"`
-	Expiry  uint32 `json:"expiry_s"` // 0: never
-	Error   string `json:"error,omitempty"`
-}
-
-func bucketOf(d *objstore.BucketDump) *bucketRow {
-	row := &bucketRow{Node: d.Node.String(), Index: d.Index, Address: d.Addr.String(), Slots: []slotRow{}}
-	for _, w := range d.Lock {
-		row.Lock = append(row.Lock, fmt.Sprintf("%016x", w))
-	}
-	for _, s := range d.Slots {
-		r := slotRow{Address: s.Addr.String(), Word: fmt.Sprintf("%016x", s.Word), Text: s.Text, Depth: s.Depth, Key: s.Key, Size: s.Size, Flags: s.Flags,
-			CAS: s.CAS, Access: s.Access, Expiry: s.Expiry}
-		if s.Err != nil {
-			r.Error = s.Err.Error()
-		}
-		row.Slots = append(row.Slots, r)
-	}
-	return row
+	return i.emit("bucket", []any{d}, func(w io.Writer) { fmt.Fprint(w, d) })
 }
 
 // openTree opens a tree that is there; it makes none.

@@ -12,13 +12,14 @@ import (
 	"github.com/declock/declock/cmd/internal/report/reporttest"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces"
 	"github.com/declock/declock/traces/replay"
 )
 
 // All names of what --json and /status print are of one style: lower case, with underscores.
 func TestNamesInJSON(t *testing.T) {
-	for _, v := range []any{report.Report{}, clusterRow{}, scheme.ComputeInfo{}, control.Status{}, fabric.Memory{}, lockRow{}, bucketRow{}, storeRow{}, treeRow{}, btree.Dump{},
+	for _, v := range []any{report.Report{}, clusterRow{}, scheme.ComputeInfo{}, control.Status{}, fabric.Memory{}, lockRow{}, objstore.BucketDump{}, storeRow{}, treeRow{}, btree.Dump{},
 		Total{}, replay.Row{}, presetRow{}, traces.Summary{}} {
 		reporttest.CheckNames(t, v)
 	}
