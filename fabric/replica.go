@@ -17,7 +17,10 @@ type Replicator interface {
 	// DropBackup takes the i-th backup out of the group: it has missed a chain. When it returns nil, that is committed, whatever the compute nodes know yet, or the
 	// replica had been dropped already: it is never promoted. Otherwise nothing may be acknowledged that it has missed. It waits for the coordinator, unless the Port is
 	// interrupted or closed: ErrInterrupted, ErrClosed.
-	DropBackup(g *Replicas, i int) error
+	//
+	// underWay: the chain may still be executed there, and the caller has locks that keep others away from what it changes. Then no interrupt ends the wait: if the
+	// coordinator does not answer, the compute node's lease does (ErrFenced). Any other error says that the epoch is over, and so is the chain.
+	DropBackup(g *Replicas, i int, underWay bool) error
 }
 
 // Replicas are the backups of a memory-node number at a time. An operation keeps them from its first WRITE to its end.

@@ -5,6 +5,9 @@ import "github.com/declock/declock/fabric"
 // Entries returns how many root entries there can be.
 func (r *Region) Entries() int { return r.plan.entries }
 
+// TableOffset is where the page table begins.
+func (r *Region) TableOffset() uint64 { return r.plan.table }
+
 // A Claim is a root entry that was begun and is not published.
 type Claim struct {
 	Slot    int

@@ -137,10 +137,10 @@ func (b *Backups) do(i int, ops []fabric.Op) error {
 	switch {
 	case err == nil:
 		return nil
-	case isAny(err, fabric.ErrStaleEpoch, fabric.ErrFenced): // its lanes are cut: in another epoch, there is no backup to drop but another primary
+	case errors.Is(err, fabric.ErrFenced): // its lanes are cut, and it must not say that a backup is at fault
 	case isAny(err, fabric.ErrInterrupted, fabric.ErrClosed) && !errors.Is(err, fabric.ErrUnknownOutcome): // nothing is under way, and the backup is not at fault
-	default:
-		derr := b.rep.DropBackup(&b.group, i)
+	default: // that has another epoch may have been dropped
+		derr := b.rep.DropBackup(&b.group, i, errors.Is(err, fabric.ErrUnknownOutcome))
 		if derr == nil {
 			b.group.Backups[i].Number = 0
 			return nil
@@ -229,6 +229,23 @@ func (c *changer) epoch() uint32 {
 		return 0
 	}
 	return b.group.Epoch
+}
+
+// finish says at the primary that a change is done, unless another primary serves by now than where it was done, which may lack what was read at the one before: the next look
+// does it there. A client's Port attaches by itself to what serves; the Port below it does not.
+func (c *changer) finish(w changeWord, epoch uint32) error {
+	if epoch == 0 || c.epoch() != epoch {
+		return nil
+	}
+	port := c.port
+	for u, ok := port.(fabric.Under); ok; u, ok = port.(fabric.Under) {
+		port = u.Under()
+	}
+	err := port.Do([]fabric.Op{fabric.CAS(c.r.Stamp(), uint64(w), uint64(w.done()))})
+	if err == nil || errors.Is(err, fabric.ErrStaleEpoch) {
+		return nil
+	}
+	return fmt.Errorf("memory: pages of %v: %w", c.r.mn, err)
 }
 
 // raise makes the change word of each backup one of a change that is not done, if that is still so at the primary: else another client has. It comes before any page of the

@@ -212,6 +212,73 @@ func TestMirrorFailsEverywhere(t *testing.T) {
 	}
 }
 
+// An again is a Port that goes on by itself where the number is served next, as a client's path does. After some chains a backup is promoted.
+type again struct {
+	fabric.Port
+	w    *replicated
+	n    *sim.Node
+	left *int
+}
+
+// Under implements fabric.Under.
+func (p again) Under() fabric.Port { return p.Port }
+
+// Do implements fabric.Port.
+func (p again) Do(ops []fabric.Op) error {
+	err := p.Port.Do(ops)
+	for errors.Is(err, fabric.ErrStaleEpoch) || errors.Is(err, fabric.ErrNodeDown) {
+		p.w.attach(p.Port, p.n)
+		err = p.Port.Do(ops)
+	}
+	p.after()
+	return err
+}
+
+// Wait implements fabric.Port.
+func (p again) Wait(x fabric.Pending) error {
+	err := p.Port.Wait(x)
+	p.after()
+	return err
+}
+
+func (p again) after() {
+	if *p.left--; *p.left == -1 {
+		want(p.w.t, p.w.c.Promote(p.w.mn), nil)
+	}
+}
+
+// A backup is promoted after each chain of a script whose Port attaches to it by itself: a change of pages of which the primary says that it is done has been done there.
+func TestChangeOverAPromotionEverywhere(t *testing.T) {
+	for factor := 2; factor <= 3; factor++ {
+		for k, left := 0, -1; left < 0 && !t.Failed(); k++ {
+			w := newReplicated(t, factor)
+			w.c.SetObserver(observer(func(e *sim.Event) {
+				if e.Step == sim.StepEffect && e.Op.Kind == fabric.OpCAS && e.Op.Addr == w.r.Stamp() && e.Old>>63 == 1 && e.New == e.Old&^(1<<63) {
+					w.changed(k, e.New)
+				}
+			}))
+			left = k
+			w.c.Go(w.nodes[0], "script", func(p fabric.Port) {
+				w.script(again{p, w, w.nodes[0], &left}, w.nodes[0])
+			})
+			if err := w.c.Run(); err != nil {
+				t.Fatal(k, err)
+			}
+		}
+	}
+}
+
+// changed judges that the pages of a change that is done have the owner that it gives them.
+func (w *replicated) changed(k int, change uint64) {
+	for i := range change >> 14 & 0x3fff {
+		page := change&0x3fff + i
+		word := w.c.PeekWord(w.r.At(w.r.TableOffset() + 8*page))
+		if word>>24&0xfff != change>>28&0xfff {
+			w.t.Errorf("promoted after chain %d: change %#x is done, and page %d is %#x", k, change, page, word)
+		}
+	}
+}
+
 // promoted has another node look, after a promotion.
 func (w *replicated) promoted(what string) {
 	if err := w.c.Promote(w.mn); err != nil {
@@ -299,7 +366,7 @@ func TestLastBackupFirst(t *testing.T) {
 
 // A client is interrupted while its chain to a backup is under way, does not wait, and what follows is another's: the chain, which lands later, comes to nothing (rule 3).
 func TestInterruptedWriteToABackup(t *testing.T) {
-	w := newReplicatedIn(t, 2, sim.Config{Seed: 1, Grace: fabric.Microsecond})
+	w := newReplicatedIn(t, 2, sim.Config{Seed: 1, Grace: fabric.Microsecond, NewsDelay: 20 * fabric.Microsecond})
 	at, holder := fabric.At(w.mn, size-8), 1
 	write := func(p fabric.Port, v uint64) error {
 		b, err := w.r.Backups(p)

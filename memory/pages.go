@@ -438,10 +438,10 @@ func (c *changer) begin(p *Pages, owner, first, n int) (bool, error) {
 	return epoch != 0 && epoch == c.epoch(), nil
 }
 
-// settle does the rest of a change.
+// settle does the rest of a change. If it returns nil, and the change is not done, the memory node is replaced meanwhile by one that may lack some of it.
 func (c *changer) settle(w changeWord) error {
 	l := &c.r.plan
-	n := w.pages()
+	n, epoch := w.pages(), c.epoch()
 	first := c.r.At(l.table + 8*uint64(w.first()))
 	buf := c.port.Alloc(8 * max(n, 1))
 	defer c.port.Free(buf)
@@ -465,6 +465,9 @@ func (c *changer) settle(w changeWord) error {
 		if err := c.r.Level(c.port, first, n); err != nil {
 			return err
 		}
+	}
+	if c.r.Replicated() {
+		return c.finish(w, epoch)
 	}
 	_, err := c.do(fabric.CAS(c.r.Stamp(), uint64(w), uint64(w.done())))
 	return err

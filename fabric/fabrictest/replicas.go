@@ -124,8 +124,8 @@ func promotionIsNews(e *env) {
 func dropped(c *client) {
 	g := c.backups()
 	rep := fabric.ReplicatorOf(c.Port)
-	c.must(rep.DropBackup(&g, 0), "DropBackup")
-	c.must(rep.DropBackup(&g, 0), "DropBackup again")
+	c.must(rep.DropBackup(&g, 0, false), "DropBackup")
+	c.must(rep.DropBackup(&g, 0, false), "DropBackup again")
 	if err := c.doBackup(&g, fabric.Load(fabric.At(0, 64))); err == nil {
 		c.fatal("a backup that was dropped has executed a chain")
 	}

@@ -56,21 +56,32 @@ func (p *Port) PostBackup(g *fabric.Replicas, i int, ops []fabric.Op) (fabric.Pe
 
 // DropBackup implements fabric.Replicator. A node that the coordinator does not reach waits for it. The replica is dropped by its number: its memory node may have
 // joined again meanwhile, without what it has missed.
-func (p *Port) DropBackup(g *fabric.Replicas, i int) error {
+func (p *Port) DropBackup(g *fabric.Replicas, i int, underWay bool) error {
 	p.enter()
-	c, n, number := p.c, p.node, g.Backups[i].Number
-	at := c.now
-	if c.begun && c.cfg.NewsDelay > 0 {
-		at = max(c.newsAt(), n.member.detached)
-	}
-	for c.now < at {
-		if p.closed {
-			return fabric.ErrClosed
+	c, n := p.c, p.node
+	for at := c.now; ; at = c.now + syncAgain {
+		if c.begun && c.cfg.NewsDelay > 0 {
+			at = max(at, c.newsAt(), n.member.detached)
 		}
-		p.until = at
-		p.setTimer()
-		p.block(WaitPause)
+		for c.now < at {
+			if (p.closed || p.interrupted) && !underWay {
+				return fmt.Errorf("sim: a backup of %v: %w", g.Mem, p.reason())
+			}
+			p.until = at
+			p.setTimer()
+			p.block(WaitPause)
+		}
+		err := p.dropNow(g, g.Backups[i].Number)
+		// What the ledger says the node may not have heard: until then it may release a lock of that epoch, at a primary that was given up.
+		if _, shut := n.server(g.Mem); err == nil || !underWay || shut || n.epochOf(g.Mem) != g.Epoch || errors.Is(err, fabric.ErrFenced) {
+			return err
+		}
 	}
+}
+
+// dropNow has the coordinator drop a replica. With an error of another kind than that the node is fenced, or the epoch over, the number has no primary.
+func (p *Port) dropNow(g *fabric.Replicas, number uint32) error {
+	c, n := p.c, p.node
 	now := c.ledger.Groups[g.Mem]
 	switch j := slices.IndexFunc(now.Replicas, func(r member.Replica) bool { return r.Number == number }); {
 	case n.lapsed || n.fenced || n.member.entry.Phase != member.Joined:

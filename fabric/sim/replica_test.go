@@ -58,7 +58,7 @@ func TestFencedNodeDropsNoBackup(t *testing.T) {
 		p := port.(*Port)
 		g := begin(p)
 		c.Fence(n)
-		if err := p.DropBackup(&g, 0); !errors.Is(err, fabric.ErrFenced) {
+		if err := p.DropBackup(&g, 0, false); !errors.Is(err, fabric.ErrFenced) {
 			t.Errorf("drop by a node that was given up: %v", err)
 		}
 	})

@@ -360,7 +360,7 @@ func TestDropBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time it has been dropped already
-		if err := rep.DropBackup(&r, 0); err != nil {
+		if err := rep.DropBackup(&r, 0, false); err != nil {
 			t.Error(err)
 		}
 	}
@@ -383,7 +383,7 @@ func TestDropBackupInterrupted(t *testing.T) {
 	g.way.hung.Store(true)
 	time.AfterFunc(20*time.Millisecond, g.port.Interrupt)
 	began := time.Now()
-	if err := rep.DropBackup(&r, 0); !errors.Is(err, fabric.ErrInterrupted) || time.Since(began) > dropLimit {
+	if err := rep.DropBackup(&r, 0, false); !errors.Is(err, fabric.ErrInterrupted) || time.Since(began) > dropLimit {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 	if x := g.now(); x.Replicas[1].Number != r.Backups[0].Number {
@@ -391,8 +391,15 @@ func TestDropBackupInterrupted(t *testing.T) {
 	}
 	g.port.ClearInterrupt()
 	g.way.hung.Store(false)
-	if err := rep.DropBackup(&r, 0); err != nil {
-		t.Error(err)
+	// A chain may be under way there: its lock must not be released before that is over.
+	g.way.hung.Store(true)
+	g.port.Interrupt()
+	answers := time.AfterFunc(100*time.Millisecond, func() { g.way.hung.Store(false) })
+	if err := rep.DropBackup(&r, 0, true); err != nil || answers.Stop() {
+		t.Errorf("%v, before the coordinator has answered", err)
+	}
+	if x := g.now(); x.Replicas[1].Number == r.Backups[0].Number {
+		t.Errorf("%+v", *x)
 	}
 }
 

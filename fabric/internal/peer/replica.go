@@ -120,11 +120,17 @@ func (n *Node) keepBackups() {
 // dropTimeout bounds how long the drop of a backup waits for the coordinator.
 const dropTimeout = 10 * time.Second
 
+// dropAgain is how often a drop that must not end asks the coordinator anew: its node may have been fenced meanwhile.
+const dropAgain = time.Second
+
 // interruptEvery is how often a drop looks whether the Port is interrupted: so that is how long it lasts at most from then on.
 const interruptEvery = 5 * time.Millisecond
 
-// DropBackup is fabric.Replicator.DropBackup. It ends when the Port is interrupted or closed: whether the backup is dropped is not known then.
-func (p *Port) DropBackup(g *fabric.Replicas, i int) error {
+// DropBackup is fabric.Replicator.DropBackup. It ends when the Port is interrupted or closed, unless a chain is under way: whether the backup is dropped is not known then.
+func (p *Port) DropBackup(g *fabric.Replicas, i int, underWay bool) error {
+	if underWay {
+		return p.n.dropUntilOver(g, i)
+	}
 	ctx, cancel := context.WithTimeout(p.n.Work, dropTimeout)
 	defer cancel()
 	ctx, interrupt := context.WithCancelCause(ctx)
@@ -145,6 +151,28 @@ func (p *Port) DropBackup(g *fabric.Replicas, i int) error {
 		err = fmt.Errorf("%w: %w", why, err)
 	}
 	return err
+}
+
+// dropUntilOver drops a backup where a chain may be under way. It returns when that is over: the backup is dropped, or this node is fenced, or it has heard that the primary is
+// no more: then no lane of it leads there, and no lock of that epoch is released.
+func (n *Node) dropUntilOver(g *fabric.Replicas, i int) error {
+	for {
+		ctx, cancel := context.WithTimeout(n.Work, dropAgain)
+		err := n.dropBackup(ctx, g, i)
+		cancel()
+		st, newer := n.State()
+		switch _, _, up := st.Server(g.Mem); {
+		case err == nil, !up, errors.Is(err, fabric.ErrStaleEpoch), errors.Is(err, fabric.ErrFenced), n.Work.Err() != nil:
+			return err
+		}
+		if lapsed := n.lapsed(); lapsed != nil {
+			return lapsed
+		}
+		select {
+		case <-newer:
+		case <-time.After(interruptEvery):
+		}
+	}
 }
 
 // dropBackup has the coordinator take a backup out of its group.
