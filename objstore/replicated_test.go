@@ -178,7 +178,7 @@ func (l *waiting) Release(h *lock.Hold, before []fabric.Op) error {
 	return l.Locker.Release(h, before)
 }
 
-// A failing is a Port that knows no backups any more when it is told so.
+// A failing is a Port that reaches no backups any more when it is told so.
 type failing struct {
 	*sim.Port
 	fail bool
@@ -186,7 +186,7 @@ type failing struct {
 
 func (p *failing) PostBackup(g *fabric.Replicas, i int, ops []fabric.Op) (fabric.Pending, error) {
 	if p.fail {
-		return 0, fabric.ErrStaleEpoch
+		return 0, fabric.ErrFenced
 	}
 	return p.Port.PostBackup(g, i, ops)
 }
@@ -207,4 +207,42 @@ func TestFailedWriteHandsNothingOn(t *testing.T) {
 		t.Errorf("%d bytes are handed on", len(l.handedOn))
 	}
 	wantValue(t, c, "k", "1")
+}
+
+// A robbed is a Locker whose lock is taken from it before it releases, and what it was to change is changed.
+type robbed struct {
+	*cas.Locker
+	rob func(change *fabric.Op)
+}
+
+func (l *robbed) Release(h *lock.Hold, before []fabric.Op) error {
+	if l.rob != nil {
+		l.rob(&before[len(before)-1])
+	}
+	return l.Locker.Release(h, before)
+}
+
+// A change that fails at the primary, since the lock was taken from its client, frees nothing: the backups lead to its object.
+func TestFailedChangeFreesNothing(t *testing.T) {
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 1, 2)
+	l := &robbed{Locker: cas.New(w.port(0), cas.Config{})}
+	c, err := w.open(0, w.config()).Client(l)
+	wantErr(t, "client", err, nil)
+	wantErr(t, "set", c.Set(b("k"), b("1"), Options{}), nil)
+	var named slotWord
+	l.rob = func(change *fabric.Op) {
+		wantErr(t, "rob", c.port.Do([]fabric.Op{fabric.Store(change.Addr, 0)}), nil)
+		slot := make([]byte, slotSize)
+		w.c.PeekBackup(change.Addr, 1, slot)
+		named, l.rob = slotWord(wordAt(slot, 0)), nil
+	}
+	wantErr(t, "set", c.Set(b("k"), b("2"), Options{}), lock.ErrLost)
+	if named == 0 {
+		t.Fatal("the backup leads to nothing")
+	}
+	for range 20 {
+		if ch, err := c.alloc(c.s.h.Parts[0], named.class()); err != nil || ch == named.chunk() {
+			t.Fatalf("chunk %v is free, and the backup leads to it: %v", ch, err)
+		}
+	}
 }
