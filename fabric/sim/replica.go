@@ -71,7 +71,7 @@ func (p *Port) DropBackup(g *fabric.Replicas, i int, underWay bool) error {
 			p.setTimer()
 			p.block(WaitPause)
 		}
-		err := p.dropNow(g, g.Backups[i].Number)
+		err := p.dropNow(g, i)
 		// What the ledger says the node may not have heard: until then it may release a lock of that epoch, at a primary that was given up.
 		if _, shut := n.server(g.Mem); err == nil || !underWay || shut || n.epochOf(g.Mem) != g.Epoch || errors.Is(err, fabric.ErrFenced) {
 			return err
@@ -80,8 +80,8 @@ func (p *Port) DropBackup(g *fabric.Replicas, i int, underWay bool) error {
 }
 
 // dropNow has the coordinator drop a replica. With an error of another kind than that the node is fenced, or the epoch over, the number has no primary.
-func (p *Port) dropNow(g *fabric.Replicas, number uint32) error {
-	c, n := p.c, p.node
+func (p *Port) dropNow(g *fabric.Replicas, i int) error {
+	c, n, number := p.c, p.node, g.Backups[i].Number
 	now := c.ledger.Groups[g.Mem]
 	switch j := slices.IndexFunc(now.Replicas, func(r member.Replica) bool { return r.Number == number }); {
 	case n.lapsed || n.fenced || n.member.entry.Phase != member.Joined:
