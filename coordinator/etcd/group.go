@@ -12,33 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A groupRecord is the value of a group key: member.Group. Its revision is that of its last change.
-type groupRecord struct {
-	Factor   int             `json:"factor"`
-	Size     uint64          `json:"size"`
-	Term     uint32          `json:"term"`
-	Epoch    uint32          `json:"epoch"`
-	Serving  bool            `json:"serving,omitempty"`
-	Replicas []replicaRecord `json:"replicas"` // none: what it had was given up
-	Made     uint32          `json:"made"`
-
-	Origin member.Incarnation `json:"origin"`
-	Began  uint32             `json:"began"`
-}
-
-type replicaRecord struct {
-	Host   member.Incarnation  `json:"host"`
-	ID     fabric.MemID        `json:"id"`
-	Phase  member.ReplicaPhase `json:"phase"`
-	Number uint32              `json:"number"`
-}
-
 func encodeGroup(g *member.Group) string {
-	r := groupRecord{g.Factor, g.Size, g.Term, g.Epoch, g.Serving, []replicaRecord{}, g.Made, g.Origin, g.Began}
-	for _, x := range g.Replicas {
-		r.Replicas = append(r.Replicas, replicaRecord(x))
-	}
-	b, err := json.Marshal(&r)
+	b, err := json.Marshal(g)
 	if err != nil {
 		panic(err) // numbers only
 	}
@@ -51,31 +26,23 @@ func (v *view) decodeGroup(number string, kv *mvccpb.KeyValue) error {
 	if err != nil {
 		return err
 	}
-	g, err := decodeGroup(fabric.MemID(n.id), kv)
-	if err == nil {
-		v.groups[g.ID] = g
-	}
-	return err
-}
-
-func decodeGroup(id fabric.MemID, kv *mvccpb.KeyValue) (*member.Group, error) {
-	var r groupRecord
+	g := new(member.Group)
 	if len(kv.Value) > maxRecord {
-		return nil, fmt.Errorf("%w: %d bytes", errRecord, len(kv.Value))
+		return fmt.Errorf("%w: %d bytes", errRecord, len(kv.Value))
 	}
-	if err := json.Unmarshal(kv.Value, &r); err != nil {
-		return nil, fmt.Errorf("%w: %v", errRecord, err)
+	if err := json.Unmarshal(kv.Value, g); err != nil {
+		return fmt.Errorf("%w: %v", errRecord, err)
 	}
-	ok := r.Term != 0 && r.Epoch != 0 && r.Size <= fabric.MaxOffset
-	g := &member.Group{ID: id, Factor: r.Factor, Size: r.Size, Term: r.Term, Epoch: r.Epoch, Serving: r.Serving, Made: r.Made, Origin: r.Origin, Began: r.Began, Changed: uint64(kv.ModRevision)}
-	for i, x := range r.Replicas {
-		ok = ok && x.Host != 0 && x.Number != 0 && x.Number <= r.Made && x.Phase <= member.InSync && (i > 0 || x.Phase == member.InSync)
-		g.Replicas = append(g.Replicas, member.Replica(x))
+	g.ID, g.Changed = fabric.MemID(n.id), uint64(kv.ModRevision) // of its last change
+	ok := g.Term != 0 && g.Epoch != 0 && g.Size <= fabric.MaxOffset
+	for i, x := range g.Replicas {
+		ok = ok && x.Host != 0 && x.Number != 0 && x.Number <= g.Made && x.Phase <= member.InSync && (i > 0 || x.Phase == member.InSync)
 	}
 	if !ok {
-		return nil, fmt.Errorf("%w: %q", errRecord, kv.Value)
+		return fmt.Errorf("%w: %q", errRecord, kv.Value)
 	}
-	return g, nil
+	v.groups[g.ID] = g
+	return nil
 }
 
 // putGroup puts a group in the place of that of a view. errStale: another step was faster, or a memory node that is to serve is none any more.

@@ -12,36 +12,36 @@ import (
 // A Group is the configuration of a memory-node number that is replicated (docs/replication.md): which memory nodes, as processes, have a
 // copy of its memory, and which of them serves it. A number without a group is served by the memory node that has joined with it.
 //
-// A Group is never changed: the ledger puts another in its place.
+// A Group is never changed: the ledger puts another in its place. In JSON it is what etcd keeps of it.
 type Group struct {
-	ID     fabric.MemID
-	Factor int    // how many replicas it is to have
-	Size   uint64 // bytes
+	ID     fabric.MemID `json:"-"`
+	Factor int          `json:"factor"` // how many replicas it is to have
+	Size   uint64       `json:"size"`   // bytes
 	// Term counts the times that the locks of the number began anew: it grows with each promotion. Tokens and messages about locks have it.
-	Term uint32
+	Term uint32 `json:"term"`
 	// Epoch is that of the number, as MN.Epoch is of one without a group: it grows whenever the primary is another one, or has begun anew.
-	Epoch uint32
+	Epoch uint32 `json:"epoch"`
 	// Serving: all that may still act have acknowledged the epoch. Before that the primary lets no compute node in.
-	Serving bool
-	// Replicas are the copies, the primary's first.
-	Replicas []Replica
+	Serving bool `json:"serving,omitempty"`
+	// Replicas are the copies, the primary's first. None: what the number had was given up.
+	Replicas []Replica `json:"replicas"`
 	// Made is how many replicas the number has had.
-	Made uint32
+	Made uint32 `json:"made"`
 	// Origin and Began name the memory, all copies alike: the host and the epoch with which it began.
-	Origin Incarnation
-	Began  uint32
+	Origin Incarnation `json:"origin"`
+	Began  uint32      `json:"began"`
 	// Changed is the revision of the last change. A change names it, so that of two that compete one fails ([ErrChanged]).
-	Changed uint64
+	Changed uint64 `json:"-"`
 }
 
 // A Replica is one copy of a replicated number's memory.
 type Replica struct {
-	Host  Incarnation  // of the memory node that has it
-	ID    fabric.MemID // with which that has joined
-	Phase ReplicaPhase
+	Host  Incarnation  `json:"host"` // of the memory node that has it
+	ID    fabric.MemID `json:"id"`   // with which that has joined
+	Phase ReplicaPhase `json:"phase"`
 	// Number is the replica's own: no other of the group ever has it. A host that is dropped and added again has another one, though it may never
 	// have heard of the time between. It begins anew, with zeroed memory and without connections of before.
-	Number uint32
+	Number uint32 `json:"number"`
 }
 
 // ReplicaPhase is how far a replica has got.
