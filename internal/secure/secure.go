@@ -29,13 +29,11 @@ func (f Files) Config() (*tls.Config, error) {
 	if f.CA == "" || f.Cert == "" || f.Key == "" {
 		return nil, fmt.Errorf("%w: mutual TLS needs all of CA, certificate and key; got CA %q, certificate %q, key %q", ErrFiles, f.CA, f.Cert, f.Key)
 	}
-	cfg, err := f.Client()
+	cfg, err := f.Server()
 	if err != nil {
 		return nil, err
 	}
-	cfg.MinVersion, cfg.ClientCAs, cfg.ClientAuth = tls.VersionTLS13, cfg.RootCAs, tls.RequireAndVerifyClientCert
-	own := cfg.GetClientCertificate
-	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own(nil) }
+	cfg.MinVersion = tls.VersionTLS13
 	return cfg, nil
 }
 
