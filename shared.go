@@ -66,13 +66,14 @@ func (x *shared[K]) end(ctx context.Context, w *worker, k pooledClient, begun in
 	}
 	opened := k.collectionClient != nil
 	switch {
+	case err == nil:
 	case errors.Is(err, ErrMemoryLost):
 		x.notified.Store(x.losses())
 	case opened && dropped(err):
 		k.close()
 		delete(w.clients, x.number)
 	}
-	if opened && x.trim != nil && !errors.Is(err, ErrClosed) {
+	if opened && x.trim != nil && (err == nil || !errors.Is(err, ErrClosed)) {
 		x.trim(k.collectionClient.(K)) // whatever came of it: a value that was not stored has needed memory, too
 	}
 	w.home.give(w)

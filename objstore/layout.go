@@ -127,12 +127,19 @@ func (w slotWord) chunk() chunk    { return chunk{off64: uint64(w & maxOffset64)
 
 // readLen returns how many bytes of the chunk to read, to have the object.
 func (w slotWord) readLen() uint64 {
-	c, s := w.class(), w.slack()
-	if s < linearSlacks {
-		return c.size() - uint64(s)*(c.step()/8)
-	}
-	return c.size() >> (s - linearSlacks + 1)
+	return uint64(readLens[w>>slackShift&(1<<(classBits+slackBits)-1)])
 }
+
+// readLens are by class and slack, as these lie in a slotWord.
+var readLens = func() (list [1 << (classBits + slackBits)]uint32) {
+	for i := range list {
+		c, s := class(i>>slackBits), i&maxSlack
+		if list[i] = uint32(c.size() >> max(s-linearSlacks+1, 0)); s < linearSlacks {
+			list[i] -= uint32(uint64(s) * (c.step() / 8))
+		}
+	}
+	return list
+}()
 
 // moved returns the word when the object is in another chunk of the class.
 func (w slotWord) moved(to chunk) slotWord {

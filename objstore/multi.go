@@ -123,8 +123,13 @@ func (c *Client) beginBatch(keys [][]byte, results []Result, optimistic bool) in
 		b.keys = append(b.keys, key...)
 	}
 	from := 0
+	if optimistic {
+		c.s.places.touch(keys, c.s.geo.seed)
+	}
+	b.units = slices.Grow(b.units, len(keys))
 	for i, key := range keys {
-		u := unit{result: &results[i], slots: b.slots[i*c.s.slotsLen():][:c.s.slotsLen()]}
+		u := &b.units[:i+1][i]
+		*u = unit{result: &results[i], slots: b.slots[i*c.s.slotsLen():][:c.s.slotsLen()]}
 		u.key = b.keys[from : from+len(key)]
 		from += len(key)
 		if optimistic && len(key) > 0 && len(key) <= MaxKey {
@@ -133,11 +138,11 @@ func (c *Client) beginBatch(keys [][]byte, results []Result, optimistic bool) in
 			if u.guess, u.unique = c.s.places.get(u.hash); !holds(u.n, u.guess) || u.want(u.guess) < headerSize {
 				u.guess = 0
 			}
-			if u.guess != 0 && !c.room(&u, u.guess) && i > 0 {
+			if u.guess != 0 && !c.room(u, u.guess) && i > 0 {
 				break
 			}
 		}
-		b.units = append(b.units, u)
+		b.units = b.units[:i+1]
 	}
 	c.obj = c.grow(c.obj, b.bytes)
 	return len(b.units)

@@ -406,6 +406,15 @@ func (c *locations) get(hash uint64) (w slotWord, unique uint64) {
 	return w, l.unique.Load()
 }
 
+// touch loads what is known of keys: the processor fetches it from its memory side by side, which it would do one after the other as it is needed.
+func (c *locations) touch(keys [][]byte, seed uint64) {
+	for _, key := range keys {
+		if c.list != nil && len(key) <= MaxKey {
+			c.at(hashKey(key, seed)).word.Load()
+		}
+	}
+}
+
 // put notes a published object.
 func (c *locations) put(hash uint64, w slotWord, unique uint64) {
 	if c.list == nil {

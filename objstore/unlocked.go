@@ -84,10 +84,10 @@ func (c *Client) tryRead(k *work) (outcome, error) {
 // matchSlot looks for the key's fingerprint in the slots that have been read. It is present if it
 // is in one slot only, which matchSlot returns, and absent if it is in none and there are no other slots.
 func (c *Client) matchSlot(k *work, slots []byte) (slot fabric.Addr, w slotWord, s outcome) {
-	last := c.s.geo.slots
-	for i := range last {
-		v := slotWord(wordAt(slots, i))
-		if v == 0 || v.fp() != k.fp {
+	last, fp := c.s.geo.slots, k.fp
+	for i, all := 0, slots[:last*slotSize]; len(all) >= slotSize; i, all = i+1, all[slotSize:] {
+		v := slotWord(wordAt(all, 0))
+		if v.fp() != fp || v == 0 {
 			continue
 		}
 		if w != 0 {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"math"
 	"strconv"
+
+	"github.com/declock/declock/objstore"
 )
 
 // badLine is what a client is told that a request makes no sense.
@@ -24,9 +26,6 @@ func (c *conn) fail(text string) {
 
 // failed reports an error of the store.
 func (c *conn) failed(err error) {
-	if c.w != nil && over(err) {
-		c.w.broken = true
-	}
 	c.srv.o.Log.Debug("memcached: operation failed", "error", err.Error())
 	c.fail(failure(err))
 }
@@ -138,28 +137,26 @@ func (c *conn) get(t [][]byte, rest []byte, unique, touch bool) error {
 		}
 		keys = t[2:]
 	}
-	begin, written := len(c.out), false
+	if !touch && (len(keys) > 1 || rest != nil) {
+		return c.getMany(keys, rest, unique)
+	}
+	a := answer{begin: len(c.out)}
 	for {
 		for _, key := range keys {
 			if len(key) > len(c.key) {
-				if !written {
-					c.out = c.out[:begin]
-				}
-				c.say(badLine)
-				return nil
+				return c.notGot(&a, nil)
 			}
-			if err := c.value(key, unique, touch, exptime); err != nil {
-				if !written {
-					c.out = c.out[:begin]
-				}
-				c.failed(err)
-				return nil
+			var err error
+			if touch {
+				err = c.touched(key, unique, exptime)
+			} else {
+				err = c.value(key, unique)
 			}
-			if len(c.out) >= enoughOut {
-				written = true
-				if err := c.flush(); err != nil {
-					return err
-				}
+			if err != nil {
+				return c.notGot(&a, err)
+			}
+			if err := c.roomFor(&a); err != nil {
+				return err
 			}
 		}
 		if rest == nil {
@@ -171,33 +168,69 @@ func (c *conn) get(t [][]byte, rest []byte, unique, touch bool) error {
 	return nil
 }
 
+// An answer is that to a get.
+type answer struct {
+	begin   int // in c.out
+	written bool
+}
+
+// roomFor writes what there is of an answer, if it is much.
+func (c *conn) roomFor(a *answer) error {
+	if len(c.out) < enoughOut {
+		return nil
+	}
+	a.written = true
+	return c.flush()
+}
+
+// notGot answers a get that has failed, in place of what is not written yet; without an error it makes no sense.
+func (c *conn) notGot(a *answer, err error) error {
+	if !a.written {
+		c.out = c.out[:a.begin]
+	}
+	if err == nil {
+		c.say(badLine)
+	} else {
+		c.failed(err)
+	}
+	return nil
+}
+
 // value appends the item of a key, if there is one.
-func (c *conn) value(key []byte, unique, touch bool, exptime int64) error {
-	if err := c.work(); err != nil {
-		return err
+func (c *conn) value(key []byte, unique bool) error {
+	begin := len(c.out)
+	found, err := c.w.get(key, func(it *item, _ *objstore.Client) { c.out = appendValue(c.out[:begin], key, it, unique) })
+	if !found {
+		c.out = c.out[:begin]
 	}
-	n := &c.w.counters
-	if touch {
-		begin := len(c.out)
-		found, err := c.w.touch(key, exptime, func(it *item) {
-			c.out = appendValue(c.out[:begin], key, it, unique)
-		})
-		if !found {
-			c.out = c.out[:begin]
-		}
-		n.touched(found)
-		n.got(found)
+	if err == nil {
+		c.got(key, found)
+	}
+	return err
+}
+
+// touched is value that gives the item another time of expiry.
+func (c *conn) touched(key []byte, unique bool, exptime int64) error {
+	begin := len(c.out)
+	found, err := c.w.touch(key, exptime, func(it *item) { c.out = appendValue(c.out[:begin], key, it, unique) })
+	if !found {
+		c.out = c.out[:begin]
+	}
+	if err == nil {
+		c.srv.counted.touched(found)
+		c.srv.counted.got(found)
 		c.prefixGet(key, found)
-		return err
 	}
-	it, found, err := c.w.get(key)
-	n.got(found)
+	return err
+}
+
+// got counts a get.
+func (c *conn) got(key []byte, found bool) {
+	c.srv.counted.got(found)
 	c.prefixGet(key, found)
 	if found {
 		c.w.used(key)
-		c.out = appendValue(c.out, key, &it, unique)
 	}
-	return err
 }
 
 // prefixGet counts a get for its prefix, if that is wanted.
@@ -298,15 +331,12 @@ func (c *conn) take(r *request, size int, remove bool) (taken bool, err error) {
 
 // do stores an item.
 func (c *conn) do(r *request) error {
-	if err := c.work(); err != nil {
-		return err
-	}
 	if p := &c.srv.prefixes; p.on.Load() {
 		p.see(r.key, func(n *prefixCount) { n.sets++ })
 	}
 	c.w.req = *r
 	err := c.w.store()
-	c.w.counters.stored(&c.w.req, err)
+	c.srv.counted.stored(&c.w.req, err)
 	c.srv.uses.forget(r.key)
 	return err
 }
@@ -315,7 +345,7 @@ func (c *conn) do(r *request) error {
 func (c *conn) tooLarge(key []byte, remove bool, size int) error {
 	c.say("SERVER_ERROR object too large for cache")
 	c.srv.counted.tooLarge.Add(1)
-	if remove && c.work() == nil {
+	if remove {
 		_, _ = c.w.delete(key, 0)
 	}
 	return c.skip(size + 2)
@@ -357,11 +387,8 @@ const notNumeric = "CLIENT_ERROR cannot increment or decrement non-numeric value
 
 // add does a delta.
 func (c *conn) add(key []byte, d *delta) error {
-	if err := c.work(); err != nil {
-		return err
-	}
 	err := c.w.count(key, d)
-	c.w.counters.counted(d, err)
+	c.srv.counted.counted(d, err)
 	return err
 }
 
@@ -395,14 +422,13 @@ func (c *conn) delete(t [][]byte) error {
 
 // remove deletes an item that has a unique; 0: any.
 func (c *conn) remove(key []byte, cas uint64) (status, error) {
-	if err := c.work(); err != nil {
-		return notFound, err
-	}
 	if p := &c.srv.prefixes; p.on.Load() {
 		p.see(key, func(n *prefixCount) { n.deletes++ })
 	}
 	s, err := c.w.delete(key, cas)
-	c.w.counters.deleted(s == stored)
+	if err == nil {
+		c.srv.counted.deleted(s == stored)
+	}
 	return s, err
 }
 
@@ -421,11 +447,9 @@ func (c *conn) touch(t [][]byte) error {
 		c.say("CLIENT_ERROR invalid exptime argument")
 		return nil
 	}
-	err := c.work()
-	found := false
+	found, err := c.w.touch(key, exptime, nil)
 	if err == nil {
-		found, err = c.w.touch(key, exptime, nil)
-		c.w.counters.touched(found)
+		c.srv.counted.touched(found)
 	}
 	switch {
 	case err != nil:
@@ -469,16 +493,14 @@ func (c *conn) flushAll(t [][]byte) error {
 
 // flushAfter flushes all items after some seconds, or at a time.
 func (c *conn) flushAfter(after int64) error {
-	err := c.work()
+	now, err := c.w.now()
 	if err != nil {
 		return err
 	}
-	c.w.counters.add(cmdFlush, 1)
-	if after > 0 {
-		// What is stored in the second before may not be there any more, as in memcached.
-		if now := c.w.items.Now(); expiry(after, now)-1 > now {
-			return c.w.schedule(expiry(after, now) - 1)
-		}
+	c.srv.counted.add(cmdFlush, 1)
+	// What is stored in the second before may not be there any more, as in memcached.
+	if after > 0 && expiry(after, now)-1 > now {
+		return c.w.schedule(expiry(after, now) - 1)
 	}
 	return c.w.flush(0)
 }
@@ -496,9 +518,7 @@ func (c *conn) moveTime(t [][]byte) error {
 			return nil
 		}
 		c.srv.moved.Add(by)
-		if c.work() == nil {
-			_, _ = c.w.lookAtFlushes()
-		}
+		_, _ = c.w.lookAtFlushes()
 	}
 	c.say("OK")
 	return nil

@@ -250,9 +250,6 @@ func (c *conn) binDone(p *packet, s binStatus, cas uint64, err error) {
 
 // binFailed reports an error of the store.
 func (c *conn) binFailed(p *packet, err error) {
-	if c.w != nil && over(err) {
-		c.w.broken = true
-	}
 	switch {
 	case errors.Is(err, objstore.ErrNoSpace):
 		c.binSay(p, binOutOfMemory)
@@ -280,29 +277,22 @@ func (c *conn) binGet(p *packet) {
 		c.out = binary.BigEndian.AppendUint32(c.out, it.flags)
 		c.out = append(append(c.out, name...), value...)
 	}
-	err := c.work()
-	found := false
-	switch {
-	case err != nil:
-	case p.op == opGet || p.op == opGetK:
-		var it item
-		if it, found, err = c.w.get(p.key); found {
-			c.w.used(p.key)
-			answer(&it)
+	var found bool
+	var err error
+	if p.op == opGet || p.op == opGetK {
+		if found, err = c.w.get(p.key, func(it *item, _ *objstore.Client) { answer(it) }); err == nil {
+			c.got(p.key, found)
 		}
-		c.w.counters.got(found)
-		c.prefixGet(p.key, found)
-	default:
-		found, err = c.w.touch(p.key, int64(binary.BigEndian.Uint32(p.extras)), answer)
-		c.w.counters.touched(found)
+	} else if found, err = c.w.touch(p.key, int64(binary.BigEndian.Uint32(p.extras)), answer); err == nil {
+		c.srv.counted.touched(found)
+	}
+	if !found {
+		c.out = c.out[:begin]
 	}
 	switch {
 	case err != nil:
-		c.out = c.out[:begin]
 		c.binFailed(p, err)
-	case found:
-	case p.quiet:
-		c.out = c.out[:begin]
+	case found, p.quiet:
 	case key:
 		c.binAnswer(p, binNotFound, 0, "", string(p.key), "")
 	default:
@@ -322,7 +312,7 @@ func (c *conn) binStore(p *packet) error {
 	if !c.srv.fits(r.key, r.flags, p.value) {
 		c.binSay(p, binTooLarge)
 		c.srv.counted.tooLarge.Add(1)
-		if p.op == opSet && c.work() == nil {
+		if p.op == opSet {
 			_, _ = c.w.delete(p.key, 0)
 		}
 		return c.skip(p.value)

@@ -30,11 +30,11 @@ const (
 // errQuit ends a connection.
 var errQuit = errors.New("memcached: connection ends")
 
-// A conn is a connection. Its goroutine has a worker while it works on requests that have arrived, and none while it reads or writes.
+// A conn is a connection.
 type conn struct {
 	srv *Server
 	nc  net.Conn
-	w   *worker // or nil
+	w   *worker
 
 	in       []byte // in[from:to] has been read, and is no request yet
 	from, to int
@@ -62,7 +62,7 @@ const (
 
 var connStates = [...]string{connReads: "conn_read", connWorks: "conn_parse_cmd", connReadsData: "conn_nread"}
 
-func newConn(s *Server, nc net.Conn) *conn { return &conn{srv: s, nc: nc} }
+func newConn(s *Server, nc net.Conn) *conn { return &conn{srv: s, nc: nc, w: s.worker()} }
 
 // serve serves the connection until its end.
 func (c *conn) serve() {
@@ -186,9 +186,11 @@ func (c *conn) deadline(t time.Time) {
 	}
 }
 
-// flush gives the worker back, and writes the answers.
+// flush writes the answers.
 func (c *conn) flush() error {
-	c.rest()
+	if cap(c.w.buf) > keepBuffer {
+		c.w.buf = nil
+	}
 	if len(c.out) == 0 {
 		return nil
 	}
@@ -196,22 +198,6 @@ func (c *conn) flush() error {
 	c.srv.counted.written.Add(uint64(n))
 	if c.out = c.out[:0]; cap(c.out) > keepBuffer {
 		c.out = nil
-	}
-	return err
-}
-
-// rest gives the worker back, if there is one.
-func (c *conn) rest() {
-	if c.w != nil {
-		c.w.home.give(c.w)
-		c.w = nil
-	}
-}
-
-// work makes sure that the connection has a worker.
-func (c *conn) work() (err error) {
-	if c.w == nil {
-		c.w, err = c.srv.take()
 	}
 	return err
 }

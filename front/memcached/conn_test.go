@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/declock/declock"
 	"github.com/declock/declock/internal/secure/securetest"
 	"github.com/declock/declock/objstore"
 )
@@ -41,7 +42,7 @@ func TestTooManyConnections(t *testing.T) {
 
 // Clients that stop in the middle of a request, or do not read answers, keep no other from being served, with fewer sessions than there are of them.
 func TestStuckClients(t *testing.T) {
-	_, address := startServer(t, openCluster(t), Options{Sessions: 2})
+	_, address := startServer(t, openCluster(t, declock.WithSessions(2)), Options{})
 	good := dial(t, address)
 	value := strings.Repeat("v", 500_000)
 	good.want("set big 0 0 500000\r\n"+value+"\r\n", "STORED\r\n")
@@ -49,7 +50,7 @@ func TestStuckClients(t *testing.T) {
 		c := dial(t, address)
 		c.send("set half 0 0 1000000\r\nabc")
 		d := dial(t, address)
-		d.send(strings.Repeat("get big big big big\r\n", 20)) // more than sockets hold
+		d.send(strings.Repeat("get big big big\r\nget big\r\n", 20)) // more than sockets hold
 		e := dial(t, address)
 		e.send("get ")
 	}

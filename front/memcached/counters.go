@@ -2,14 +2,13 @@ package memcached
 
 import (
 	"errors"
-	"sync"
 	"sync/atomic"
 
 	"github.com/declock/declock/front"
 	"github.com/declock/declock/objstore"
 )
 
-// A counter is one of those that workers count.
+// A counter is one of those of operations.
 type counter uint8
 
 const (
@@ -39,12 +38,10 @@ const (
 	numCounters
 )
 
-// counters are those of one worker, which alone adds to them.
+// counters are those of operations.
 type counters [numCounters]atomic.Uint64
 
-func (n *counters) add(c counter, by uint64) {
-	n[c].Store(n[c].Load() + by)
-}
+func (n *counters) add(c counter, by uint64) { n[c].Add(by) }
 
 // looked counts a key that was found or not.
 func (n *counters) looked(found bool, hits, misses counter) {
@@ -58,6 +55,13 @@ func (n *counters) looked(found bool, hits, misses counter) {
 func (n *counters) got(found bool) {
 	n.add(cmdGet, 1)
 	n.looked(found, getHits, getMisses)
+}
+
+// gotMany counts gets.
+func (n *counters) gotMany(all, hits int) {
+	n.add(cmdGet, uint64(all))
+	n.add(getHits, uint64(hits))
+	n.add(getMisses, uint64(all-hits))
 }
 
 // touched counts a touch.
@@ -123,67 +127,36 @@ func (s *Server) Counters() front.Counters {
 
 // StoreStats returns what its clients of the store have counted; zero without a cluster.
 func (s *Server) StoreStats() objstore.Stats {
-	if p := s.pool.Load(); p != nil {
-		return p.storeStats()
+	if h := s.home.Load(); h != nil {
+		return h.stats()
 	}
 	return objstore.Stats{}
 }
 
 // counted are the counters of a server.
 type counted struct {
+	counters
 	accepted, rejected, closed, idled atomic.Uint64 // connections
 	read, written                     atomic.Uint64 // bytes
 	tooLarge                          atomic.Uint64 // items
 	authentications, unauthenticated  atomic.Uint64
 
 	evictedBefore atomic.Uint64 // of the store, at the last reset
-
-	mu   sync.Mutex
-	live []*counters
-	done [numCounters]uint64 // of workers that are gone, less what was counted before the last reset
 }
 
-func (t *counted) add(n *counters) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.live = append(t.live, n)
-}
-
-func (t *counted) remove(n *counters) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i, m := range t.live {
-		if m == n {
-			t.live = append(t.live[:i], t.live[i+1:]...)
-			for c := range n {
-				t.done[c] += n[c].Load()
-			}
-			return
-		}
-	}
-}
-
-// total returns all counters.
+// total returns the counters of operations.
 func (t *counted) total() (sum [numCounters]uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	sum = t.done
-	for _, n := range t.live {
-		for c := range n {
-			sum[c] += n[c].Load()
-		}
+	for c := range sum {
+		sum[c] = t.counters[c].Load()
 	}
 	return sum
 }
 
 // reset begins to count anew.
 func (t *counted) reset() {
-	now := t.total()
-	t.mu.Lock()
-	for c := range now {
-		t.done[c] -= now[c]
+	for c := range t.counters {
+		t.counters[c].Store(0)
 	}
-	t.mu.Unlock()
 	for _, n := range []*atomic.Uint64{&t.rejected, &t.tooLarge, &t.idled, &t.read, &t.written, &t.authentications, &t.unauthenticated} {
 		n.Store(0)
 	}

@@ -7,9 +7,10 @@ import (
 	"github.com/declock/declock/front"
 )
 
-// What clients do is counted by command and result, and what the store has counted never falls, also while workers are in use.
+// What clients do is counted by command and result, and what the store has counted never falls, also when it is dropped.
 func TestCounters(t *testing.T) {
-	s, address := startServer(t, openCluster(t), Options{MaxItem: 1000})
+	cluster := openCluster(t)
+	s, address := startServer(t, cluster, Options{MaxItem: 1000})
 	c := dial(t, address)
 	c.want("set a 0 0 1\r\n1\r\nget a b\r\n", "STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n")
 	c.want("set a 0 0 2000\r\n"+strings.Repeat("x", 2000)+"\r\n", "SERVER_ERROR object too large for cache\r\n")
@@ -34,12 +35,15 @@ func TestCounters(t *testing.T) {
 	if before.Stores == 0 {
 		t.Fatal("no stores")
 	}
-	w, err := s.take()
-	if err != nil {
+	// A store that is dropped is made anew, and takes nothing from what has been counted.
+	if err := cluster.DropStore(t.Context(), "memcached"); err != nil {
 		t.Fatal(err)
 	}
-	defer w.home.give(w)
-	if now := s.StoreStats(); now.Stores < before.Stores || now.Gets < before.Gets {
-		t.Errorf("counters fall while a worker is in use: %+v, then %+v", before, now)
+	if got := c.line("get a\r\n"); !strings.HasPrefix(got, "SERVER_ERROR") {
+		t.Errorf("of a store that was dropped: %q", got)
+	}
+	c.want("set a 0 0 1\r\n1\r\nget a\r\n", "STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n")
+	if now := s.StoreStats(); now.Stores != before.Stores+1 || now.Gets < before.Gets {
+		t.Errorf("after a drop: %+v, then %+v", before, now)
 	}
 }

@@ -3,14 +3,13 @@
 // clients see one cache, whichever server they ask, flush_all included.
 //
 //	client -- ascii.go, meta.go -- conn.go -- ops.go -- objstore.Client
-//	           what a request says             one       what it     a session, which a connection has
-//	                                        connection   means       while it works on requests
+//	           what a request says             one       what it     one of the cluster's, for each operation
+//	                                        connection   means
 //
 // # Connections and sessions
 //
-// Each connection has a goroutine. A session of the cluster does the work of many connections: a connection takes one from the pool
-// (pool.go) when a request has arrived whole, and gives it back before it waits for the network, in either direction. So a slow
-// client costs its buffers, which are bounded, and no session.
+// Each connection has a goroutine. Its operations take a session from the cluster's pool (declock.Store.Use), and give it back before the connection waits for the
+// network. So a slow client costs its buffers, which are bounded, and no session. The keys of a get of many are got at a time (many.go).
 //
 // # Items
 //

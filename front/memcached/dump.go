@@ -30,8 +30,7 @@ func (c *conn) metaDump(class []byte) error {
 		c.say("BADCLASS invalid class id")
 		return nil
 	}
-	return c.eachItem(func(key []byte, it *item) bool {
-		now := c.w.items.Now()
+	return c.eachItem(func(key []byte, it *item, now uint32) bool {
 		hit, at := c.srv.uses.last(key, it)
 		c.out = appendEncoded(append(c.out, "key="...), key)
 		exp := int64(-1)
@@ -85,24 +84,25 @@ func (c *conn) cacheDump(t [][]byte) error {
 		return nil
 	}
 	n := uint32(0)
-	return c.eachItem(func(key []byte, it *item) bool {
+	return c.eachItem(func(key []byte, it *item, _ uint32) bool {
 		c.out = fmt.Appendf(c.out, "ITEM %s [%d b; %d s]\r\n", key, it.size, it.expiry)
 		n++
 		return limit == 0 || n < limit
 	})
 }
 
-// eachItem calls f with the items of the store until it returns false, and ends the answer. Each bucket is read at a time of its own.
-func (c *conn) eachItem(f func(key []byte, it *item) bool) error {
-	if err := c.work(); err != nil {
-		c.failed(err)
+// eachItem calls f with the items of the store, and the second of its clock, until it returns false, and ends the answer. Each bucket is read at a time of its own.
+func (c *conn) eachItem(f func(key []byte, it *item, now uint32) bool) error {
+	h := c.srv.home.Load()
+	if h == nil {
+		c.failed(errDetached)
 		return nil
 	}
-	st := c.w.items.Store()
+	st := h.stores.Load()[items]
 	perNode, _ := st.Buckets()
 	for _, mn := range st.Nodes() {
 		for i := range perNode {
-			more, err := c.bucket(func() (*objstore.BucketDump, error) { return c.w.items.Inspect(mn, i) }, f)
+			more, err := c.bucket(func(k *objstore.Client) (*objstore.BucketDump, error) { return k.Inspect(mn, i) }, f)
 			if err != nil {
 				c.failed(err)
 				return nil
@@ -121,12 +121,9 @@ func (c *conn) eachItem(f func(key []byte, it *item) bool) error {
 }
 
 // bucket calls f with the items of a bucket.
-func (c *conn) bucket(read func() (*objstore.BucketDump, error), f func([]byte, *item) bool) (more bool, err error) {
-	if err := c.work(); err != nil {
-		return false, err
-	}
+func (c *conn) bucket(read func(*objstore.Client) (*objstore.BucketDump, error), f func(key []byte, it *item, now uint32) bool) (more bool, err error) {
 	var d *objstore.BucketDump
-	err = c.w.do(func() (err error) { d, err = read(); return err })
+	err = c.w.do(items, func(k *objstore.Client) (err error) { d, err = read(k); return err })
 	if err != nil {
 		return false, err
 	}
@@ -134,11 +131,13 @@ func (c *conn) bucket(read func() (*objstore.BucketDump, error), f func([]byte, 
 		if s.Key == "" || s.Err != nil {
 			continue
 		}
-		it, found, err := c.w.get([]byte(s.Key))
+		var x item
+		var now uint32
+		found, err := c.w.get([]byte(s.Key), func(it *item, k *objstore.Client) { x, now = *it, k.Now() })
 		if err != nil {
 			return false, err
 		}
-		if found && !f([]byte(s.Key), &it) {
+		if x.value = nil; found && !f([]byte(s.Key), &x, now) {
 			return false, nil
 		}
 	}

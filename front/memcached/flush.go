@@ -132,9 +132,15 @@ func untilPoll(needed bool, unneeded int) (time.Duration, int) {
 // readRecord reads the record, and makes it if it is not there. Its first number is the time, so that it is greater than any from before memory was lost.
 func (w *worker) readRecord() (r record, err error) {
 	at := w.clock()
-	var it objstore.Item
-	err = w.do(func() (err error) { it, err = w.control.Get(controlKey); return err })
-	if r, ok := decodeRecord(it.Value); err == nil && ok {
+	ok := false
+	err = w.do(control, func(k *objstore.Client) error {
+		it, err := k.Get(controlKey)
+		if err == nil {
+			r, ok = decodeRecord(it.Value)
+		}
+		return err
+	})
+	if err == nil && ok {
 		w.last.set(&r, at)
 		return r, nil
 	}
@@ -161,7 +167,7 @@ func (w *worker) changeRecord(f func(*record) bool) error {
 		}
 		return objstore.Change{Action: objstore.Put, Value: r.encode(nil)}
 	}}
-	return w.do(func() error { return w.control.Update(controlKey, u) })
+	return w.do(control, func(k *objstore.Client) error { return k.Update(controlKey, u) })
 }
 
 // schedule has a flush take place in a second of the store's clock, in place of one that was due.
@@ -211,8 +217,9 @@ func (w *worker) flush(due uint32) error {
 	}
 }
 
-// watchFlushes reads the record until the pool is closed, often while there are operations. It makes flushes that are due, and ends one that a crashed server has left.
-func (p *pool) watchFlushes(stop <-chan struct{}) {
+// watchFlushes reads the record until the cluster is detached, often while there are operations. It makes flushes that are due, and ends one that a crashed server has left.
+func (s *Server) watchFlushes(stop <-chan struct{}) {
+	w := s.worker()
 	var seen uint64 // a flush under way
 	var since time.Duration
 	for wait, unneeded := pollEvery, 0; ; {
@@ -220,11 +227,7 @@ func (p *pool) watchFlushes(stop <-chan struct{}) {
 		case <-stop:
 			return
 		case <-time.After(wait):
-		case <-p.srv.last.wanted:
-		}
-		w, err := p.take()
-		if err != nil {
-			continue
+		case <-s.last.wanted:
 		}
 		r, err := w.lookAtFlushes()
 		switch {
@@ -232,7 +235,7 @@ func (p *pool) watchFlushes(stop <-chan struct{}) {
 		case r.underWay != seen:
 			seen, since = r.underWay, w.clock()
 		case seen != 0 && w.clock()-since > 2*abandoned:
-			err = w.changeRecord(func(r *record) bool {
+			_ = w.changeRecord(func(r *record) bool {
 				was := r.underWay == seen
 				if was {
 					r.underWay = 0
@@ -241,17 +244,18 @@ func (p *pool) watchFlushes(stop <-chan struct{}) {
 			})
 		}
 		wait, unneeded = untilPoll(w.last.used.Swap(false) || r.due != 0 || r.underWay != 0, unneeded)
-		w.broken = over(err)
-		p.give(w)
 	}
 }
 
 // lookAtFlushes reads the record, and flushes if that is due.
 func (w *worker) lookAtFlushes() (record, error) {
-	w.setNow()
-	w.second.Store(w.items.Now())
+	now, err := w.now()
+	if err != nil {
+		return record{}, err
+	}
+	w.second.Store(now)
 	r, err := w.readRecord()
-	if err == nil && r.due != 0 && w.items.Now() >= r.due {
+	if err == nil && r.due != 0 && now >= r.due {
 		err = w.flush(r.due)
 	}
 	return r, err

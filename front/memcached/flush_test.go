@@ -92,14 +92,9 @@ func TestFlushesAtATime(t *testing.T) {
 			wg.Go(func() { dial(t, []string{one, two}[i%2]).want("flush_all\r\n", "OK\r\n") })
 		}
 		wg.Wait()
-		c.want("get k\r\n", "END\r\n")
+		c.want("get k\r\nget k k\r\n", "END\r\nEND\r\n")
 	}
-	w, err := s.take()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.home.give(w)
-	if r, err := w.readRecord(); err != nil || r.underWay != 0 || r.due != 0 {
+	if r, err := s.worker().readRecord(); err != nil || r.underWay != 0 || r.due != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -110,12 +105,7 @@ func TestAbandonedFlush(t *testing.T) {
 	s, address := startServer(t, cluster, Options{})
 	c := dial(t, address)
 	c.want("set k 0 0 1\r\n1\r\n", "STORED\r\n")
-	w, err := s.take()
-	if err == nil {
-		err = w.changeRecord(func(r *record) bool { r.underWay = 99; return true })
-		w.home.give(w)
-	}
-	if err != nil {
+	if err := s.worker().changeRecord(func(r *record) bool { r.underWay = 99; return true }); err != nil {
 		t.Fatal(err)
 	}
 	c.want("get k\r\n", "VALUE k 0 1\r\n1\r\nEND\r\n")
@@ -166,14 +156,8 @@ func TestOperationFromBeforeFlush(t *testing.T) {
 func TestLostRecord(t *testing.T) {
 	s, address := startServer(t, openCluster(t), Options{})
 	c := dial(t, address)
-	w, err := s.take()
-	if err != nil {
-		t.Fatal(err)
-	}
 	c.want("set a 0 0 1\r\n1\r\nset b 0 0 1\r\n1\r\nset c 0 0 1\r\n1\r\n", "STORED\r\nSTORED\r\nSTORED\r\n")
-	err = w.changeRecord(func(r *record) bool { r.number -= 10; return true })
-	w.home.give(w)
-	if err != nil {
+	if err := s.worker().changeRecord(func(r *record) bool { r.number -= 10; return true }); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * lease)

@@ -165,10 +165,6 @@ func (c *conn) meta(t [][]byte) error {
 		c.say(string(wrong))
 		return nil
 	}
-	if err := c.work(); err != nil {
-		c.failed(err)
-		return nil
-	}
 	begin := len(c.out)
 	var err error
 	switch command {
@@ -231,17 +227,16 @@ func (c *conn) metaGet(f *metaFlags) error {
 	w, begin := c.w, len(c.out)
 	found := false
 	if !f.hasTTL {
-		it, live, err := w.get(f.key)
+		change := false
+		live, err := w.get(f.key, func(it *item, k *objstore.Client) {
+			c.out = c.out[:begin]
+			change = c.metaHit(f, it, false, k.Now())
+		})
 		if err != nil {
 			return err
 		}
-		if live {
-			if change := c.metaHit(f, &it, false, w.items.Now()); !change {
-				found = true
-				if !f.leave {
-					w.used(f.key)
-				}
-			}
+		if found = live && !change; found && !f.leave {
+			w.used(f.key)
 		}
 		if found || !live && !f.vivify {
 			return c.metaGot(f, begin, live)
@@ -277,7 +272,7 @@ func (c *conn) metaGet(f *metaFlags) error {
 
 // metaGot counts an mg, and answers a miss.
 func (c *conn) metaGot(f *metaFlags, begin int, found bool) error {
-	n := &c.w.counters
+	n := &c.srv.counted.counters
 	if f.hasTTL {
 		n.touched(found)
 	} else {
@@ -482,7 +477,7 @@ func (c *conn) metaCounted(f *metaFlags, d *delta) {
 		case 'c':
 			c.out = strconv.AppendUint(append(c.out, " c"...), d.item.cas, 10)
 		case 't':
-			c.metaTTL(d.item.expiry, c.w.items.Now())
+			c.metaTTL(d.item.expiry, d.now)
 		default:
 			c.metaEcho(f, t)
 		}
@@ -495,16 +490,17 @@ func (c *conn) metaCounted(f *metaFlags, d *delta) {
 
 // metaDebug is me: what is known of an item.
 func (c *conn) metaDebug(f *metaFlags) error {
-	it, found, err := c.w.get(f.key)
+	var it item
+	var now uint32
+	found, err := c.w.get(f.key, func(x *item, k *objstore.Client) { it, now = *x, k.Now() })
 	if err != nil {
 		return err
 	}
-	c.w.counters.add(cmdMeta, 1)
+	c.srv.counted.add(cmdMeta, 1)
 	if !found {
 		c.say("EN")
 		return nil
 	}
-	now := c.w.items.Now()
 	hit, at := c.srv.uses.last(f.key, &it)
 	c.out = append(c.out, "ME "...)
 	if f.binary {

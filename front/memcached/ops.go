@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
-	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
 )
@@ -70,64 +68,39 @@ func expiry(exptime int64, now uint32) uint32 {
 	return uint32(min(exptime, 1<<32-1))
 }
 
-// setNow moves the clock of the stores for tests, as memcached's own do.
-func (w *worker) setNow() {
-	if d := w.moved.Load(); d != 0 {
-		now := uint32(int64(w.session.Port().Now()/fabric.Second) + d)
-		w.items.SetNow(now)
-		w.control.SetNow(now)
-	}
-}
-
-// do calls f, and once more if memory was lost, of which each client is notified once.
-func (w *worker) do(f func() error) error {
-	w.setNow()
-	err := f()
-	if errors.Is(err, objstore.ErrNotFound) || err == nil {
-		return err
-	}
-	for limit := w.clock() + time.Second; errors.Is(err, declock.ErrMemoryLost) && w.clock() < limit; err = f() { // the store is being made anew
-		time.Sleep(time.Millisecond)
-	}
-	if over(err) {
-		w.broken = true
-	}
-	return err
-}
-
-// get returns the item of a key. found is false if there is none. The item's value is good until the worker's next operation.
-func (w *worker) get(key []byte) (it item, found bool, err error) {
-	w.setNow()
-	expired := w.items.Stats().Expired
-	o, err := w.items.Get(key)
-	if err != nil {
-		if w.items.Stats().Expired != expired {
-			w.counters.add(getExpired, 1)
+// get calls see with the item of a key, and the client that it lies in the memory of. If it returns that there is none, what see has done is void.
+func (w *worker) get(key []byte, see func(it *item, k *objstore.Client)) (found bool, err error) {
+	err = w.do(items, func(k *objstore.Client) error {
+		expired := k.Stats().Expired
+		o, err := k.Get(key)
+		if k.Stats().Expired != expired {
+			w.counted.add(getExpired, 1)
 		}
-		if err = w.missing(err, func() (err error) { o, err = w.items.Get(key); return err }); err != nil || o.Value == nil {
-			return item{}, false, err
+		if err != nil {
+			return err
 		}
-	}
-	it, ok := itemOf(&o, len(o.Value))
-	if !ok {
-		return item{}, false, nil
-	}
-	n, err := w.flushNumber()
-	if found = err == nil && it.flush == n; !found && err == nil {
-		w.counters.add(getFlushed, 1)
-	}
-	return it, found, err
-}
-
-// missing tells a miss from an error of a get, which it tries again if memory was lost.
-func (w *worker) missing(err error, again func() error) error {
-	if !errors.Is(err, objstore.ErrNotFound) {
-		err = w.do(again)
-	}
-	if errors.Is(err, objstore.ErrNotFound) {
+		if w.item, found = itemOf(&o, len(o.Value)); found {
+			see(&w.item, k)
+		}
 		return nil
+	})
+	w.item.value = nil
+	switch {
+	case errors.Is(err, objstore.ErrNotFound):
+		return false, nil
+	case err != nil || !found:
+		return false, err
 	}
-	return err
+	return w.live(&w.item)
+}
+
+// live reports whether an item that has been read has outlived all flushes.
+func (w *worker) live(it *item) (bool, error) {
+	n, err := w.flushNumber()
+	if err == nil && it.flush != n {
+		w.counted.add(getFlushed, 1)
+	}
+	return err == nil && it.flush == n, err
 }
 
 // update changes the object of a key with apply, which is given the number of the last flush. A key
@@ -142,8 +115,8 @@ func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objsto
 	}
 	for lost := n; ; {
 		again, seen := false, n
-		err = w.do(func() error {
-			return w.items.Update(key, objstore.Update{Read: read, IfFound: ifFound, Apply: func(o *objstore.Object) objstore.Change {
+		err = w.do(items, func(k *objstore.Client) error {
+			return k.Update(key, objstore.Update{Read: read, IfFound: ifFound, Apply: func(o *objstore.Object) objstore.Change {
 				it, live, newer := opened(o, n, lost)
 				if again, seen = newer, it.flush; again {
 					return objstore.Change{}
@@ -194,12 +167,8 @@ func (w *worker) store() error {
 	r.lost = n
 	for {
 		r.number, r.again, r.created, r.stored = n, false, false, 0
-		w.setNow()
 		u := objstore.Update{Read: read, IfFound: ifFound, Apply: w.apply}
-		err := w.items.Update(r.key, u)
-		if err != nil && !errors.Is(err, objstore.ErrNotFound) {
-			err = w.do(func() error { return w.items.Update(r.key, u) })
-		}
+		err := w.do(items, func(k *objstore.Client) error { return k.Update(r.key, u) })
 		switch {
 		case errors.Is(err, objstore.ErrNotFound):
 			r.absent()
@@ -266,7 +235,7 @@ func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 	}
 	r.status, r.stored, r.created = stored, h.cas, !o.Found
 	if o.Expired {
-		w.counters.add(reclaimed, 1)
+		w.counted.add(reclaimed, 1)
 	}
 	h.encode(ch.Value)
 	return ch
@@ -335,6 +304,7 @@ type delta struct {
 	created bool
 	value   uint64
 	item    item
+	now     uint32
 }
 
 // numberRead is how much of a value is read to find a number in it.
@@ -344,7 +314,7 @@ const numberRead = 64
 func (w *worker) count(key []byte, d *delta) error {
 	d.status = notFound
 	_, err := w.update(key, numberRead, !d.create, func(o *objstore.Object, it *item, live bool, number uint32) objstore.Change {
-		d.created = false
+		d.created, d.now = false, o.Now
 		if !live {
 			if !d.create {
 				d.status = notFound

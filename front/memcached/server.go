@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,8 +28,6 @@ type Options struct {
 	MaxItem int
 	// MaxConns bounds the connections; 0 is 1024, as memcached's -c.
 	MaxConns int
-	// Sessions bounds the sessions of the cluster that connections share; 0 is 16 for each processor, and at least 64.
-	Sessions int
 	// IdleTimeout is after how long a connection without requests is closed; 0 is never.
 	IdleTimeout time.Duration
 	// TLS, if not nil, is for stream connections.
@@ -55,8 +52,8 @@ type Options struct {
 type Server struct {
 	o       Options
 	started time.Time
-	users   *users // nil: anybody
-	pool    atomic.Pointer[pool]
+	users   *users               // nil: anybody
+	home    atomic.Pointer[home] // nil: it is detached
 	last    lastFlush
 	moved   atomic.Int64 // seconds by which clients have moved the clock
 	counted counted
@@ -71,7 +68,7 @@ type Server struct {
 	conns     map[*conn]struct{}
 	draining  bool
 	running   sync.WaitGroup // connections and listeners
-	stop      chan struct{}  // closed when the pool is detached
+	stop      chan struct{}  // closed when the cluster is detached
 	watching  sync.WaitGroup
 }
 
@@ -89,9 +86,6 @@ func New(o Options) (*Server, error) {
 	if o.MaxConns == 0 {
 		o.MaxConns = 1024
 	}
-	if o.Sessions == 0 {
-		o.Sessions = max(64, 16*runtime.GOMAXPROCS(0))
-	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -107,45 +101,36 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Attach gives the server a cluster to serve the store of, which it opens; or makes, as cfg says.
+// Attach gives the server a cluster to serve the store of, which it opens; or makes, as cfg says. As many requests are worked on at a time as the cluster has
+// sessions (declock.WithSessions).
 func (s *Server) Attach(c *declock.Cluster, cfg objstore.Config) error {
 	if cfg.MaxValue == 0 {
 		cfg.MaxValue = uint32(min(s.o.MaxItem, objstore.MaxValueBytes))
 	}
-	p := newPool(s, c, cfg)
-	w, err := p.take()
-	if err == nil {
-		_, err = w.readRecord()
-		p.give(w)
-	}
-	if err != nil {
-		p.close()
+	h := &home{o: &s.o, cluster: c, cfg: cfg}
+	if err := h.open(); err != nil {
 		return fmt.Errorf("memcached: attach: %w", err)
 	}
 	s.last.readAt.Store(0) // it may be another cluster
 	s.stop = make(chan struct{})
-	s.pool.Store(p)
-	s.watching.Go(func() { p.watchFlushes(s.stop) })
+	s.home.Store(h)
+	if _, err := s.worker().readRecord(); err != nil {
+		s.home.Store(nil)
+		return fmt.Errorf("memcached: attach: %w", err)
+	}
+	s.watching.Go(func() { s.watchFlushes(s.stop) })
 	return nil
 }
 
 // Detach takes the cluster away from the server, before it is closed. Connections stay open, and requests are answered with an error until the next Attach.
 func (s *Server) Detach() {
-	p := s.pool.Swap(nil)
-	if p == nil {
+	h := s.home.Swap(nil)
+	if h == nil {
 		return
 	}
 	close(s.stop)
-	p.close()
+	h.leave()
 	s.watching.Wait()
-}
-
-// take returns a worker for the caller alone.
-func (s *Server) take() (*worker, error) {
-	if p := s.pool.Load(); p != nil {
-		return p.take()
-	}
-	return nil, errDetached
 }
 
 // Serve serves the connections of a listener until Shutdown, and returns ErrServerClosed then.

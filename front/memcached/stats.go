@@ -2,6 +2,7 @@ package memcached
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/declock/declock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
 )
@@ -34,9 +36,7 @@ func (c *conn) stats(t [][]byte) error {
 	switch string(t[1]) {
 	case "reset":
 		c.srv.counted.reset()
-		if p := c.srv.pool.Load(); p != nil {
-			c.srv.counted.evictedBefore.Store(p.storeStats().Evictions)
-		}
+		c.srv.counted.evictedBefore.Store(c.srv.StoreStats().Evictions)
 		c.srv.prefixes.reset()
 		c.say("RESET")
 	case "settings":
@@ -74,14 +74,12 @@ func (c *conn) list(list []stat) {
 
 // general are the statistics that stats without an argument answers with: memcached's names in its order. What this server does not have is zero.
 func (c *conn) general() ([]stat, error) {
-	if err := c.work(); err != nil {
-		return nil, err
-	}
-	u, err := c.w.usage()
+	h := c.srv.home.Load()
+	u, err := h.usage()
 	if err != nil {
 		return nil, err
 	}
-	s, n, store := c.srv, c.srv.counted.total(), c.w.home.storeStats()
+	s, n := c.srv, c.srv.counted.total()
 	var use syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &use)
 	cpu := func(t syscall.Timeval) string { return fmt.Sprintf("%d.%06d", t.Sec, t.Usec) }
@@ -103,16 +101,16 @@ func (c *conn) general() ([]stat, error) {
 	}
 	list = append(list, []stat{
 		{"bytes_read", number(s.counted.read.Load())}, {"bytes_written", number(s.counted.written.Load())},
-		{"limit_maxbytes", number(c.w.limit())}, {"accepting_conns", "1"}, {"listen_disabled_num", "0"}, {"time_in_listen_disabled_us", "0"},
+		{"limit_maxbytes", number(h.limit())}, {"accepting_conns", "1"}, {"listen_disabled_num", "0"}, {"time_in_listen_disabled_us", "0"},
 		{"threads", number(runtime.GOMAXPROCS(0))}, {"conn_yields", "0"}, {"hash_power_level", "0"},
-		{"hash_bytes", number(c.w.index())}, {"hash_is_expanding", "0"},
+		{"hash_bytes", number(h.index())}, {"hash_is_expanding", "0"},
 	}...)
 	for _, name := range slabNames {
 		list = append(list, stat{name, "0"})
 	}
 	return append(list, []stat{
 		{"bytes", number(u.Bytes)}, {"curr_items", number(u.Items)}, {"total_items", number(n[totalItems])}, {"slab_global_page_pool", "0"},
-		{"expired_unfetched", "0"}, {"evicted_unfetched", "0"}, {"evictions", number(store.Evictions - c.srv.counted.evictedBefore.Load())},
+		{"expired_unfetched", "0"}, {"evicted_unfetched", "0"}, {"evictions", number(s.evictions())},
 		{"reclaimed", number(n[reclaimed])}, {"crawler_reclaimed", "0"}, {"crawler_items_checked", "0"}, {"lrutail_reflocked", "0"},
 	}...), nil
 }
@@ -137,37 +135,44 @@ var slabNames = []string{
 const usageSample = 4096
 
 // usage returns how many items there are, about, and their bytes.
-func (w *worker) usage() (sum objstore.Usage, err error) {
-	for _, mn := range w.items.Store().Nodes() {
-		for _, r := range w.home.cluster.Node().Regions() {
-			if r.Memory() != mn {
+func (h *home) usage() (sum objstore.Usage, err error) {
+	if h == nil {
+		return sum, errDetached
+	}
+	h.inUse.RLock()
+	defer h.inUse.RUnlock()
+	err = h.cluster.Use(context.Background(), func(s *declock.Session) error {
+		nodes := h.stores.Load()[items].Nodes()
+		for _, r := range h.cluster.Node().Regions() {
+			if !slices.Contains(nodes, r.Memory()) {
 				continue
 			}
-			u, err := w.usageOf(r)
+			e, err := r.Lookup(s.Port(), h.o.Store, memory.KindStore)
 			if err != nil {
-				return sum, err
+				return err
+			}
+			u, err := objstore.Estimate(s.Port(), r, &e, usageSample)
+			if err != nil {
+				return err
 			}
 			sum.Items += u.Items
 			sum.Bytes += u.Bytes
 		}
-	}
-	return sum, nil
+		return nil
+	})
+	return sum, err
 }
 
-func (w *worker) usageOf(r *memory.Region) (u objstore.Usage, err error) {
-	port := w.session.Port()
-	e, err := r.Lookup(port, w.o.Store, memory.KindStore)
-	if err != nil {
-		return u, err
-	}
-	return objstore.Estimate(port, r, &e, usageSample)
+// evictions returns how many there were since the last reset.
+func (s *Server) evictions() uint64 {
+	n := s.StoreStats().Evictions
+	return n - min(n, s.counted.evictedBefore.Load())
 }
 
 // limit returns how many bytes items may take.
-func (w *worker) limit() (sum uint64) {
-	st := w.items.Store()
-	for _, r := range w.home.cluster.Node().Regions() {
-		if limit := st.MemoryLimit(); limit != 0 {
+func (h *home) limit() (sum uint64) {
+	for _, r := range h.cluster.Node().Regions() {
+		if limit := h.stores.Load()[items].MemoryLimit(); limit != 0 {
 			sum += limit
 		} else {
 			sum += r.Size()
@@ -177,8 +182,8 @@ func (w *worker) limit() (sum uint64) {
 }
 
 // index returns the bytes of the store's buckets.
-func (w *worker) index() uint64 {
-	st := w.items.Store()
+func (h *home) index() uint64 {
+	st := h.stores.Load()[items]
 	perNode, slots := st.Buckets()
 	return perNode * uint64(len(st.Nodes())) * uint64(slots+1) * 8
 }
@@ -193,9 +198,9 @@ func (s *Server) open() int {
 // settings are the settings that there are.
 func (s *Server) settings() []stat {
 	evictions, limit := "on", uint64(0)
-	if p := s.pool.Load(); p != nil {
-		limit = p.cfg.MemoryLimit
-		if p.cfg.NoEvict {
+	if h := s.home.Load(); h != nil {
+		limit = h.cfg.MemoryLimit
+		if h.cfg.NoEvict {
 			evictions = "off"
 		}
 	}
@@ -229,10 +234,7 @@ func yesNo(b bool) string {
 
 // classes answers stats items and stats slabs. The store has no classes that clients could know: all items are of class 1.
 func (c *conn) classes(what string) ([]stat, error) {
-	if err := c.work(); err != nil {
-		return nil, err
-	}
-	u, err := c.w.usage()
+	u, err := c.srv.home.Load().usage()
 	if err != nil {
 		return nil, err
 	}
@@ -240,8 +242,7 @@ func (c *conn) classes(what string) ([]stat, error) {
 		if u.Items == 0 {
 			return nil, nil
 		}
-		store := c.w.home.storeStats()
-		return []stat{{"items:1:number", number(u.Items)}, {"items:1:mem_requested", number(u.Bytes)}, {"items:1:evicted", number(store.Evictions - c.srv.counted.evictedBefore.Load())},
+		return []stat{{"items:1:number", number(u.Items)}, {"items:1:mem_requested", number(u.Bytes)}, {"items:1:evicted", number(c.srv.evictions())},
 			{"items:1:reclaimed", number(c.srv.counted.total()[reclaimed])}}, nil
 	}
 	n := c.srv.counted.total()

@@ -14,9 +14,9 @@ import (
 )
 
 // openCluster opens a private cluster.
-func openCluster(t testing.TB) *declock.Cluster {
+func openCluster(t testing.TB, opts ...declock.Option) *declock.Cluster {
 	t.Helper()
-	c, err := declock.Open(t.Context(), "shm:", declock.WithMemory(128<<20))
+	c, err := declock.Open(t.Context(), "shm:", append(opts, declock.WithMemory(128<<20))...)
 	if err != nil {
 		t.Fatal(err)
 	}
