@@ -206,17 +206,17 @@ func (c *conn) do(args [][]byte) error {
 	if c.silent == skipNext {
 		c.silent = skipThis
 	}
-	if c.silent != answers {
-		if err := c.flush(); err != nil {
+	was := c.silent
+	if was != answers {
+		if err := c.flush(); err != nil { // those before are wanted
 			return err
 		}
 	}
 	err := c.command(args)
-	switch c.silent {
-	case skipThis:
+	if was == skipThis && c.silent == skipThis {
 		c.silent = answers
-		c.out = c.out[:0]
-	case silent:
+	}
+	if was == skipThis || was == silent && c.silent == silent {
 		c.out = c.out[:0]
 	}
 	return err
