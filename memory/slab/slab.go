@@ -507,12 +507,16 @@ func (h *Heap) RunSize(class uint8) uint64 {
 // pages at once one gets them, and all others try again: the clients of a compute node, which share what one of them takes, go there one by one.
 func (h *Heap) Grow(w *Worker, class uint8, stamp uint64) (item uint64, err error) {
 	waited := false
-	listed := func() bool { waited = true; item, _ = h.Pop(class); return item != 0 }
-	mine, err := h.growing.Take(w.Port, growPatience, func() bool { return listed() || h.full(class, stamp) })
+	listed := func() bool { item, _ = h.Pop(class); return item != 0 }
+	mine, err := h.growing.Take(w.Port, growPatience, func() bool {
+		found := waited && listed() // before it waits, Take has just found none
+		waited = true
+		return found || h.full(class, stamp)
+	})
 	switch {
 	case err != nil:
 		err = fmt.Errorf("slab: %w", err)
-	case item == 0 && !(waited && listed()):
+	case item == 0 && !(mine && waited && listed()):
 		item, err = h.newRun(w, class, stamp)
 	}
 	if mine {

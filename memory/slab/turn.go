@@ -20,7 +20,7 @@ func (t *Turn) Take(port fabric.Port, p Patience, over func() bool) (bool, error
 	until := port.Now() + p.All
 	for pause := p.First; !t.Try(); pause = min(2*pause, p.Last) {
 		now := port.Now()
-		if now >= until || over() {
+		if over() || now >= until {
 			return false, nil
 		}
 		if err := port.Pause(now + pause); err != nil {
