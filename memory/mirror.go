@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -50,6 +51,16 @@ func backupsOf(port fabric.Port, mn fabric.MemID) (b Backups, err error) {
 // None reports whether there are no backups.
 func (b *Backups) None() bool { return b.group.N == 0 }
 
+// Each calls f with each backup, in sync or not.
+func (b *Backups) Each(f func(i int) error) error {
+	for i := range b.group.N {
+		if err := f(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Synced calls f with the backups that are in sync: for checks.
 func (b *Backups) Synced(f func(i int) error) error {
 	for i := range b.group.N {
@@ -62,7 +73,7 @@ func (b *Backups) Synced(f func(i int) error) error {
 	return nil
 }
 
-// Read executes READs at the i-th backup: for checks, with nothing else under way.
+// Read executes READs at the i-th backup.
 func (b *Backups) Read(i int, ops ...fabric.Op) error {
 	p, err := b.rep.PostBackup(&b.group, i, ops)
 	if err == nil {
@@ -202,6 +213,36 @@ func (r *Region) Level(port fabric.Port, first fabric.Addr, words int) error {
 		return fmt.Errorf("memory: words at %v: %w: %w", first, fabric.ErrUnknownOutcome, cmp.Or(err, fabric.ErrStaleEpoch))
 	}
 	return nil
+}
+
+// LevelPages is Level of the page table where it differs, for what a client that crashed has changed at the primary only: the classes of runs. missed: a backup did not answer;
+// it is not dropped for that.
+func (r *Region) LevelPages(port fabric.Port) (missed bool, err error) {
+	b, err := r.Backups(port)
+	if err != nil || b.None() {
+		return false, err
+	}
+	first, size := r.At(r.plan.table), 8*r.plan.pages
+	here, there := port.Alloc(size), port.Alloc(size)
+	defer port.Free(here)
+	defer port.Free(there)
+	differ := false
+	for i := range b.group.N {
+		if err := b.Read(i, fabric.Read(first, there)); errors.Is(err, fabric.ErrNodeDown) {
+			missed = true
+			continue
+		} else if err != nil {
+			return missed, err
+		}
+		if err := port.Do([]fabric.Op{fabric.Read(first, here)}); err != nil {
+			return missed, fmt.Errorf("memory: page table of %v: %w", r.mn, err)
+		}
+		differ = differ || !bytes.Equal(here, there)
+	}
+	if differ {
+		err = r.Level(port, first, r.plan.pages)
+	}
+	return missed, err
 }
 
 // levelOne changes the words of a backup that differ from the primary's, and reports whether there were any.

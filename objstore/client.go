@@ -35,6 +35,7 @@ type Client struct {
 	table []byte       // buckets sampled by evict
 
 	mirrored *mirrored // of a client that has changed replicated memory
+	walk     walk      // of a client that reclaims
 
 	object Object // of Update: here, since it is given away
 	batch  batch  // of GetMulti
@@ -68,6 +69,8 @@ type Stats struct {
 	Collected    uint64 `json:"collected"`     // times that this client took runs from other classes
 	Moved        uint64 `json:"moved"`         // objects that this client copied, so that another class gets the memory
 	Overflows    uint64 `json:"overflows"`     // overflow blocks made
+	Walks        uint64 `json:"walks"`         // through the buckets, to compare backups with primaries
+	Repaired     uint64 `json:"repaired"`      // buckets whose backups were made what the primary is
 	Leaked       uint64 `json:"leaked"`        // chunks lost to the store by failed operations, until this compute node closes the store or crashes
 	BytesRead    uint64 `json:"bytes_read"`    // of values returned
 	BytesWritten uint64 `json:"bytes_written"` // of values stored
@@ -466,9 +469,11 @@ func (c *Client) publish(k *work, n int, a fabric.Addr, old, new uint64) (known 
 	c.before[n] = fabric.CAS(a, old, new)
 	cas := &c.before[n]
 	if err := c.l.Release(&c.hold, c.before[:n+1]); err != nil {
+		c.unsettle(k.n, k.bucket)
 		return false, fmt.Errorf("objstore: %w", err)
 	}
 	if !cas.Swapped() {
+		c.unsettle(k.n, k.bucket)
 		// A backup may lead to what the primary does not.
 		return !mirrored, fmt.Errorf("objstore: %w: word at %v is %#x, was %#x", lock.ErrLost, a, cas.Old, old)
 	}

@@ -211,11 +211,16 @@ func (c *Client) unlink(n *handle.Part, bucket, slot fabric.Addr, word slotWord,
 	}
 	if err := c.l.Release(&c.hv, ops); err != nil {
 		if !changed {
+			c.unsettle(n, bucket)
 			c.stats.Leaked++
 		}
 		return chunk{}, fmt.Errorf("objstore: evict: %w", err)
 	}
-	if changed || !ops[0].Swapped() {
+	if changed {
+		return chunk{}, nil
+	}
+	if !ops[0].Swapped() {
+		c.unsettle(n, bucket)
 		return chunk{}, nil
 	}
 	return word.chunk(), nil

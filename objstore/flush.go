@@ -60,6 +60,7 @@ func (c *Client) flushBucket(n *handle.Part, bucket fabric.Addr) (removed uint64
 			return removed, c.unlock(fmt.Errorf("objstore: flush: %w", err))
 		}
 		if err := c.l.Release(&c.hold, ops); err != nil {
+			c.unsettle(n, bucket)
 			c.stats.Leaked += uint64(len(ops))
 			return removed, fmt.Errorf("objstore: flush: %w", err)
 		}

@@ -53,6 +53,8 @@ func (c *Client) alloc(n *handle.Part, want class) (chunk, error) {
 	ch, err := c.take(n, want)
 	if err == nil {
 		c.s.h.Member.Touch(n.Index, ch.off64)
+	} else if n.Region.Replicated() {
+		c.s.unsettled.pages.Store(true)
 	}
 	return ch, err
 }

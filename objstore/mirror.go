@@ -51,7 +51,10 @@ func (c *Client) mirror(n *handle.Part, bucket fabric.Addr, first []byte, before
 	for i := range blocks {
 		ops = append(ops, fabric.Write(m.at[i], m.block(i, c.s.slotsLen())))
 	}
-	return true, b.Write(ops)
+	if err = b.Write(ops); err != nil {
+		c.unsettle(n, bucket)
+	}
+	return true, err
 }
 
 // block returns the image of the i-th block of the bucket.
@@ -129,10 +132,12 @@ func (c *Client) releaseRefreshed(k *work, ops []fabric.Op) error {
 			err = b.Write(ops)
 		}
 		if err != nil {
+			c.unsettle(k.n, k.bucket)
 			return c.unlock(fmt.Errorf("objstore: %w", err))
 		}
 	}
 	if err := c.l.Release(&c.hold, ops); err != nil {
+		c.unsettle(k.n, k.bucket)
 		return fmt.Errorf("objstore: %w", err)
 	}
 	return nil

@@ -95,11 +95,13 @@ func (c *Client) move(n *handle.Part, v *candidate, to chunk) (bool, error) {
 	}
 	ops[2] = fabric.CAS(v.slot, uint64(v.word), uint64(w))
 	if err := c.l.Release(&c.hv, ops); err != nil {
+		c.unsettle(n, v.bucket)
 		c.lose(n, to)
 		return false, fmt.Errorf("objstore: move: %w", err)
 	}
 	if !ops[2].Swapped() {
 		if begun {
+			c.unsettle(n, v.bucket)
 			c.lose(n, to)
 		} else {
 			c.free(n, to)

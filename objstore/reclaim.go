@@ -16,8 +16,14 @@ var ErrUnanswered = reclaim.ErrUnanswered
 // ReclaimStep does this compute node's part in finding the memory that crashed nodes have leaked (package memory/reclaim), and reports whether
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has crashed. view returns the live compute nodes. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody.
+//
+// Of a store on replicated memory it makes the backups equal to the primary after a crash (walk.go) instead, and may wait for locks of buckets.
 func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
-	return c.session.ReclaimStep(view)
+	busy, err = c.session.ReclaimStep(view)
+	if err == nil && !busy {
+		busy, err = c.walkStep(view)
+	}
+	return busy, err
 }
 
 // Reclaim looks for leaked memory, and puts it into free lists: after a failed operation of a compute node that has closed the store,

@@ -183,6 +183,8 @@ type Store struct {
 	geo    geometry
 	places locations
 	locked bool // gets take the lock
+
+	unsettled unsettled
 }
 
 // Open opens the store, and makes it if there is none. While a memory node of a store that is there is down, operations on its keys are ErrNodeDown; while the

@@ -132,6 +132,13 @@ func (w *world) reclaimOn() {
 	}
 }
 
+// reclaimOnWitness is reclaimOn for the witness.
+func (w *world) reclaimOnWitness() {
+	w.c.Go(w.nodes[w.s.CNs].sim, "last keeper of the witness", func(p fabric.Port) {
+		w.reclaim(w.s.CNs+1, p, func() bool { return w.looking })
+	})
+}
+
 // sweepUp has the witness find memory leaked by crashed nodes, while the others keep theirs; then all give theirs back.
 func (w *world) sweepUp(p fabric.Port) bool {
 	w.reclaimOn()

@@ -2,7 +2,7 @@ package check
 
 import (
 	"errors"
-	"slices"
+	"fmt"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
@@ -100,23 +100,40 @@ func (w *world) closeReplicated(p fabric.Port) {
 		return
 	}
 	w.readAll(st, p) // it attaches to what serves now
-	crashed := w.unknown > 0 || slices.ContainsFunc(w.nodes, func(n *node) bool { return n.dead })
-	w.checkReplicated(st, !crashed)
+	w.reclaimOn()
+	w.reclaimOnWitness()
+	w.awaitWalks(st, p)
+	w.looking = false
 	for _, id := range w.mns {
 		_ = w.c.Promote(id) // if there is a backup in sync
 	}
 	_ = p.Pause(p.Now() + abandonNs + 8*w.s.NewsNs) // all know by then
 	w.readAll(st, p)
-	w.checkReplicated(st, false)
+	if r, err := st.Check(objstore.CheckOptions{}); err != nil || !r.Sound() {
+		w.object("store check", fmt.Sprint("after the last promotion: ", err, r))
+	}
 }
 
-// checkReplicated checks a replicated store, and its backups, too, if they are what the primary is.
-func (w *world) checkReplicated(st *objstore.Client, backups bool) {
-	r, err := st.Check(objstore.CheckOptions{Backups: backups})
-	switch {
-	case err != nil && !(errors.Is(err, fabric.ErrNodeDown) && backups): // a backup that has ended, and has missed nothing
-		w.object("store check", err.Error())
-	case !r.Sound():
-		w.object("store check", r.String())
+// walkNs is within which time all backups are what their primaries are once the faults are over, and walkLookNs how often is looked.
+const (
+	walkNs     = 400 * fabric.Millisecond
+	walkLookNs = 5 * fabric.Millisecond
+)
+
+// awaitWalks has the store become sound, and its backups equal to the primaries: compute nodes repair what others that crashed, and failed operations, have left.
+func (w *world) awaitWalks(st *objstore.Client, p fabric.Port) {
+	for began := p.Now(); ; {
+		r, err := st.Check(objstore.CheckOptions{Backups: true})
+		switch {
+		case err == nil && r.Sound():
+			return
+		case errors.Is(err, fabric.ErrNodeDown) && p.Now() > began+4*walkLookNs: // a backup that has ended, and has missed nothing
+			return
+		case p.Now() < began+walkNs:
+			_ = p.Pause(p.Now() + walkLookNs)
+		default:
+			w.object("store check", fmt.Sprint(err, r))
+			return
+		}
 	}
 }

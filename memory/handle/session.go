@@ -258,6 +258,11 @@ func (s *Session) OpenOn() ([]fabric.CNID, error) {
 		return nil, err
 	}
 	defer s.End()
+	return s.Others()
+}
+
+// Others is OpenOn within an operation.
+func (s *Session) Others() ([]fabric.CNID, error) {
 	if err := s.Ready(func(part int) bool { return part == 0 }); err != nil {
 		return nil, err
 	}
