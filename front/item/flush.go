@@ -130,8 +130,8 @@ func (x *Items) readRecord(ctx context.Context) (r record, err error) {
 	at := x.clock()
 	var b []byte
 	for {
-		b, err = x.control.Get(ctx, controlKey, nil)
-		if !x.retry(err, at) {
+		b, err = x.control().Get(ctx, controlKey, nil)
+		if !x.retry(ctx, err, at) {
 			break
 		}
 	}
@@ -163,7 +163,7 @@ func (x *Items) changeRecord(ctx context.Context, f func(*record) bool) error {
 		return objstore.Change{Action: objstore.Put, Value: r.encode(nil)}
 	}}
 	for since := x.clock(); ; {
-		if err := x.control.Update(ctx, controlKey, u); !x.retry(err, since) {
+		if err := x.control().Update(ctx, controlKey, u); !x.retry(ctx, err, since) {
 			return err
 		}
 	}
@@ -250,7 +250,7 @@ func (x *Items) lookAtFlushes(ctx context.Context) (record, error) {
 		return r, err
 	}
 	now := uint32(0)
-	err = x.control.Use(ctx, func(c *objstore.Client) error { now = c.Now(); return nil })
+	err = x.control().Use(ctx, func(c *objstore.Client) error { now = c.Now(); return nil })
 	if err == nil && now >= r.due {
 		err = x.flush(ctx, r.due)
 	}

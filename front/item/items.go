@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/declock/declock"
@@ -15,9 +16,10 @@ import (
 // Items are the items of a store. Any number of goroutines may use them.
 type Items struct {
 	cluster *declock.Cluster
-	name    string // of objects
-	objects *declock.Store
-	control *declock.Store // of the record of flushes
+	name    string
+	cfg     objstore.Config
+	stores  atomic.Pointer[stores]
+	opening sync.Mutex
 	started time.Time
 	last    lastFlush
 
@@ -28,19 +30,21 @@ type Items struct {
 // controlSuffix is behind the name of a store in that of the one with the record of flushes.
 const controlSuffix = ".control"
 
+// stores are the two that Items have open.
+type stores struct {
+	objects *declock.Store
+	control *declock.Store // of the record of flushes
+}
+
 // Open opens the store with a name, and a second one that says which items count; or makes them, the first as cfg says.
 func Open(ctx context.Context, c *declock.Cluster, name string, cfg objstore.Config) (*Items, error) {
-	objects, err := c.Store(ctx, name, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("front: store %q: %w", name, err)
-	}
-	control, err := c.Store(ctx, name+controlSuffix, objstore.Config{Objects: 1, MaxValue: 1 << 10, NoEvict: true})
-	if err != nil {
-		return nil, fmt.Errorf("front: store %q: %w", name+controlSuffix, err)
-	}
-	x := &Items{cluster: c, name: name, objects: objects, control: control, started: time.Now()}
+	x := &Items{cluster: c, name: name, cfg: cfg, started: time.Now()}
 	x.last.wanted = make(chan struct{}, 1)
-	if _, err := x.readRecord(ctx); err != nil {
+	err := x.open(ctx)
+	if err == nil {
+		_, err = x.readRecord(ctx)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("front: store %q: %w", name, err)
 	}
 	watch, stop := context.WithCancel(context.Background())
@@ -49,6 +53,25 @@ func Open(ctx context.Context, c *declock.Cluster, name string, cfg objstore.Con
 	return x, nil
 }
 
+// open opens the stores; if they are open, those anew that have been dropped.
+func (x *Items) open(ctx context.Context) error {
+	x.opening.Lock()
+	defer x.opening.Unlock()
+	objects, err := x.cluster.Store(ctx, x.name, x.cfg)
+	if err != nil {
+		return err
+	}
+	control, err := x.cluster.Store(ctx, x.name+controlSuffix, objstore.Config{Objects: 1, MaxValue: 1 << 10, NoEvict: true})
+	if err != nil {
+		return err
+	}
+	x.stores.Store(&stores{objects, control})
+	return nil
+}
+
+func (x *Items) objects() *declock.Store { return x.stores.Load().objects }
+func (x *Items) control() *declock.Store { return x.stores.Load().control }
+
 // Close ends what Items do by themselves. The stores stay open until the cluster is closed.
 func (x *Items) Close() {
 	x.stop()
@@ -56,18 +79,24 @@ func (x *Items) Close() {
 }
 
 // MaxValue returns the size of the largest value.
-func (x *Items) MaxValue() int { return x.objects.MaxValue() - HeadSize }
+func (x *Items) MaxValue() int { return x.objects().MaxValue() - HeadSize }
 
 // lossWait bounds how long an operation waits for a store that is being made anew.
 const lossWait = time.Second
 
-// retry reports whether an operation is to be done once more because of its error: memory was lost, of which one operation is notified, or the store is just being made anew.
-func (x *Items) retry(err error, since time.Duration) bool {
-	if err == nil || !errors.Is(err, declock.ErrMemoryLost) || x.clock()-since > lossWait {
+// retry reports whether an operation is to be done once more because of its error: memory was lost, of which one operation is notified, the store is just being made anew, or
+// was dropped: then it is made anew here.
+func (x *Items) retry(ctx context.Context, err error, since time.Duration) bool {
+	switch {
+	case err == nil || x.clock()-since > lossWait:
 		return false
+	case errors.Is(err, objstore.ErrDropped):
+		return x.open(ctx) == nil
+	case errors.Is(err, declock.ErrMemoryLost):
+		time.Sleep(time.Millisecond)
+		return true
 	}
-	time.Sleep(time.Millisecond)
-	return true
+	return false
 }
 
 // clock is the process's own.
@@ -90,9 +119,9 @@ func (x *Items) View(ctx context.Context, key []byte, f func(Item)) (found bool,
 		}
 		return nil
 	}
-	err = x.objects.Use(ctx, see)
-	for since := x.clock(); err != nil; err = x.objects.Use(ctx, see) {
-		if !x.retry(err, since) {
+	err = x.objects().Use(ctx, see)
+	for since := x.clock(); err != nil; err = x.objects().Use(ctx, see) {
+		if !x.retry(ctx, err, since) {
 			break
 		}
 	}
@@ -187,8 +216,8 @@ func (x *Items) update(ctx context.Context, key []byte, u *Update, number, lost 
 	}
 	for since := x.clock(); ; {
 		newer = false
-		err = x.objects.Update(ctx, key, objstore.Update{Read: u.Read, IfFound: u.IfFound, Apply: apply})
-		if !x.retry(err, since) {
+		err = x.objects().Update(ctx, key, objstore.Update{Read: u.Read, IfFound: u.IfFound, Apply: apply})
+		if !x.retry(ctx, err, since) {
 			return seen, newer, err
 		}
 	}

@@ -256,10 +256,10 @@ func TestHead(t *testing.T) {
 // A look at a bucket in which an object was changed meanwhile is not taken for all of it: the key is not to be seen, or another one twice, or one of another bucket.
 func TestTornBucket(t *testing.T) {
 	x := openItems(t, openCluster(t))
-	mn, bucket := x.objects.Locate([]byte("a"))
+	mn, bucket := x.objects().Locate([]byte("a"))
 	other := ""
 	for i := 0; other == ""; i++ {
-		if _, at := x.objects.Locate(fmt.Append(nil, i)); at != bucket {
+		if _, at := x.objects().Locate(fmt.Append(nil, i)); at != bucket {
 			other = fmt.Sprint(i)
 		}
 	}
@@ -271,5 +271,24 @@ func TestTornBucket(t *testing.T) {
 	}
 	if keys, sound := x.seen(&objstore.BucketDump{Node: mn.String(), Index: bucket, Slots: []objstore.SlotDump{a}}, [][]byte{[]byte("a")}, 0); !sound || len(keys) != 1 {
 		t.Errorf("a sound look is none, or a key is there twice: %q", keys)
+	}
+}
+
+// A store that is dropped is made anew by the next operation.
+func TestDropped(t *testing.T) {
+	c := openCluster(t)
+	x := openItems(t, c)
+	x.put(t, "k", "v", 0)
+	for _, name := range []string{"items", "items" + controlSuffix} {
+		if err := c.DropStore(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		if name == "items" && x.get(t, "k") != "" {
+			t.Error("an item of a store that was dropped")
+		}
+		x.put(t, "k", "w", 0)
+		if x.get(t, "k") != "w" {
+			t.Error("what was stored then is not there")
+		}
 	}
 }

@@ -46,9 +46,9 @@ func (x *Items) ViewMany(ctx context.Context, keys [][]byte, f func(it Item, fou
 		now = c.Clock()
 		return err
 	}
-	err = x.objects.Use(ctx, see)
-	for since := x.clock(); x.retry(err, since); {
-		err = x.objects.Use(ctx, see)
+	err = x.objects().Use(ctx, see)
+	for since := x.clock(); x.retry(ctx, err, since); {
+		err = x.objects().Use(ctx, see)
 	}
 	number := uint32(0)
 	if n > 0 {

@@ -14,8 +14,8 @@ import (
 
 // Buckets returns how many there are to Scan.
 func (x *Items) Buckets() uint64 {
-	perNode, _ := x.objects.Buckets()
-	return perNode * uint64(len(x.objects.Nodes()))
+	perNode, _ := x.objects().Buckets()
+	return perNode * uint64(len(x.objects().Nodes()))
 }
 
 // mostLooks bounds how often Scan looks at a bucket that changes.
@@ -24,11 +24,11 @@ const mostLooks = 100
 // Scan appends the keys in a bucket to keys, those of items that were flushed or have expired among them. A key that is there all the time is
 // among them, however the items of the bucket change.
 func (x *Items) Scan(ctx context.Context, bucket uint64, keys [][]byte) ([][]byte, error) {
-	perNode, _ := x.objects.Buckets()
-	mn, i := x.objects.Nodes()[bucket/perNode], bucket%perNode
+	perNode, _ := x.objects().Buckets()
+	mn, i := x.objects().Nodes()[bucket/perNode], bucket%perNode
 	begin := len(keys)
 	for since := x.clock(); ; {
-		err := x.objects.Use(ctx, func(c *objstore.Client) error {
+		err := x.objects().Use(ctx, func(c *objstore.Client) error {
 			for range mostLooks {
 				d, err := c.Inspect(mn, i)
 				if err != nil {
@@ -42,7 +42,7 @@ func (x *Items) Scan(ctx context.Context, bucket uint64, keys [][]byte) ([][]byt
 			}
 			return nil
 		})
-		if !x.retry(err, since) {
+		if !x.retry(ctx, err, since) {
 			return keys, err
 		}
 	}
@@ -59,7 +59,7 @@ func (x *Items) seen(d *objstore.BucketDump, keys [][]byte, begin int) (_ [][]by
 			sound = false
 			continue
 		}
-		if mn, at := x.objects.Locate([]byte(key)); mn.String() != d.Node || at != d.Index {
+		if mn, at := x.objects().Locate([]byte(key)); mn.String() != d.Node || at != d.Index {
 			sound = false
 			continue
 		}
@@ -84,7 +84,7 @@ func (x *Items) Usage(ctx context.Context) (sum objstore.Usage, err error) {
 		return s.Do(ctx, func() error {
 			sum.Exact = true
 			for _, r := range x.cluster.Node().Regions() {
-				if !slices.Contains(x.objects.Nodes(), r.Memory()) {
+				if !slices.Contains(x.objects().Nodes(), r.Memory()) {
 					continue
 				}
 				u, err := usageOf(s.Port(), r, x.name)
@@ -148,7 +148,7 @@ func (x *Items) Count(ctx context.Context) (uint64, error) {
 // Limit returns how many bytes objects may take.
 func (x *Items) Limit() (sum uint64) {
 	for _, r := range x.cluster.Node().Regions() {
-		if limit := x.objects.MemoryLimit(); limit != 0 {
+		if limit := x.objects().MemoryLimit(); limit != 0 {
 			sum += limit
 		} else {
 			sum += r.Size()
@@ -158,4 +158,4 @@ func (x *Items) Limit() (sum uint64) {
 }
 
 // Stats returns what operations on the items have counted.
-func (x *Items) Stats() objstore.Stats { return x.objects.Stats() }
+func (x *Items) Stats() objstore.Stats { return x.objects().Stats() }

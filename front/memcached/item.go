@@ -3,6 +3,7 @@ package memcached
 import (
 	"encoding/binary"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 )
@@ -13,7 +14,8 @@ import (
 //	  0       8   unique that clients see (CAS)
 //	  8       4   number of the flush after which the item was stored
 //	 12       1   state: see below
-//	 13       3   zero
+//	 13       1   zero
+//	 14       2   milliseconds by which it expires before the object's second of expiry: servers of package redis count so
 //	 16           value
 const headSize = 16
 
@@ -30,6 +32,7 @@ type head struct {
 	cas   uint64
 	flush uint32
 	state state
+	early uint16
 }
 
 // unique returns the unique of an item that is stored under a key's lock with a fencing token: it grows with the token, and differs from that of
@@ -50,7 +53,7 @@ func (h *head) encode(b []byte) {
 	_ = b[headSize-1]
 	binary.LittleEndian.PutUint64(b, h.cas)
 	binary.LittleEndian.PutUint32(b[8:], h.flush)
-	binary.LittleEndian.PutUint32(b[12:], uint32(h.state))
+	binary.LittleEndian.PutUint32(b[12:], uint32(h.state)|uint32(h.early)<<16)
 }
 
 // decodeHead reads the head before a value. It is not ok in an object that no server of this package has stored.
@@ -61,8 +64,8 @@ func decodeHead(b []byte) (h head, ok bool) {
 	h.cas = binary.LittleEndian.Uint64(b)
 	h.flush = binary.LittleEndian.Uint32(b[8:])
 	s := binary.LittleEndian.Uint32(b[12:])
-	h.state = state(s)
-	return h, s <= uint32(stale|tokenSent)
+	h.state, h.early = state(s), uint16(s>>16)
+	return h, s&0xffff <= uint32(stale|tokenSent) && h.early < 1000
 }
 
 // An item is what a client gets.
@@ -73,6 +76,19 @@ type item struct {
 	size   int    // of the value
 	expiry uint32 // second of the store's clock, 0 is never
 	access uint32
+}
+
+// expired reports whether the item is not there any more. What expires at a full second is not there for the store either.
+func (it *item) expired(now fabric.Time) bool {
+	return it.early != 0 && it.expiry != 0 && int64(now/fabric.Millisecond) >= int64(it.expiry)*1000-int64(it.early)
+}
+
+// until returns the second at which the store has the item expire, if its head stays as it is, so that it is there until another.
+func (it *item) until(second uint32) uint32 {
+	if second != 0 && it.early != 0 {
+		second++
+	}
+	return second
 }
 
 // itemOf returns the item in an object of the store.

@@ -253,7 +253,7 @@ func (c *conn) metaGet(f *metaFlags) error {
 		}
 		won := c.metaHit(f, it, !live, o.Now)
 		if f.hasTTL {
-			it.expiry = expiry(f.ttl, o.Now)
+			it.expiry = it.until(expiry(f.ttl, o.Now))
 		}
 		if !won {
 			return objstore.Change{Action: objstore.Expire, Expiry: it.expiry}
@@ -423,7 +423,7 @@ func (c *conn) metaDelete(f *metaFlags) (err error) {
 			}
 			s = stored
 			if f.hasTTL {
-				it.expiry = expiry(f.ttl, o.Now)
+				it.expiry = it.until(expiry(f.ttl, o.Now))
 			}
 			it.state, it.cas = stale, unique(f.key, o.Token)
 			return c.w.rewritten(it)

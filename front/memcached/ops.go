@@ -79,7 +79,8 @@ func (w *worker) get(key []byte, see func(it *item, k *objstore.Client)) (found 
 		if err != nil {
 			return err
 		}
-		if w.item, found = itemOf(&o, len(o.Value)); found {
+		w.item, found = itemOf(&o, len(o.Value))
+		if found = found && !w.item.expired(k.Clock()); found {
 			see(&w.item, k)
 		}
 		return nil
@@ -149,7 +150,7 @@ func opened(o *objstore.Object, number, lost uint32) (it item, live, newer bool)
 		return it, false, false
 	}
 	it, ok := itemOf(&o.Item, o.Size)
-	return it, ok && it.flush == number, ok && it.flush != lost && int32(it.flush-number) > 0
+	return it, ok && it.flush == number && !it.expired(o.Clock), ok && it.flush != lost && int32(it.flush-number) > 0
 }
 
 // store stores the item of w.req.
@@ -218,7 +219,7 @@ func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 			r.status = notStored
 			return objstore.Change{}
 		case r.mode == modeCAS && r.invalidate && r.cas != 0 && r.cas < old.cas:
-			h.state = stale | old.state&tokenSent
+			h.state, h.early = stale|old.state&tokenSent, old.early
 			ch.Expiry = old.expiry
 		case r.mode == modeCAS && r.cas != old.cas, r.mode != modeSet && r.mode != modeReplace && r.cas != 0 && r.cas != old.cas:
 			r.status = exists
@@ -230,7 +231,7 @@ func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 				return objstore.Change{}
 			}
 			ch.Value = w.joined(r, old.value)
-			ch.Flags, ch.Expiry = old.flags, old.expiry
+			ch.Flags, ch.Expiry, h.early = old.flags, old.expiry, old.early
 		}
 	}
 	r.status, r.stored, r.created = stored, h.cas, !o.Found
@@ -283,7 +284,7 @@ func (w *worker) touch(key []byte, exptime int64, see func(*item)) (found bool, 
 		if see != nil {
 			see(it)
 		}
-		return objstore.Change{Action: objstore.Expire, Expiry: expiry(exptime, o.Now)}
+		return objstore.Change{Action: objstore.Expire, Expiry: it.until(expiry(exptime, o.Now))}
 	})
 	return found && err == nil, err
 }
@@ -344,6 +345,7 @@ func (w *worker) count(key []byte, d *delta) error {
 		d.status, d.value, d.item = stored, v, *it
 		d.item.cas = unique(key, o.Token)
 		if d.exptime != nil {
+			d.item.early = 0
 			return w.number(d, it.size, *d.exptime, o.Now)
 		}
 		ch := w.number(d, it.size, 0, o.Now)
