@@ -248,17 +248,22 @@ func decodeLock(y cql.Layout, a fabric.Addr, b []byte) *lockRow {
 
 // openStore opens a store that is there; it makes none.
 func (l *looking) openStore(name string) (*objstore.Client, error) {
+	st, err := l.store(name)
+	if err != nil {
+		return nil, err
+	}
+	return st.Client(l.session)
+}
+
+// store opens an object store that is there.
+func (l *looking) store(name string) (*declock.Store, error) {
 	r := l.cluster.Node().Regions()[0]
 	e, err := r.Lookup(l.session.Port(), name, memory.KindStore)
 	if err != nil {
 		return nil, fmt.Errorf("object store %q: %w", name, err)
 	}
 	// Word 4 of a store's root entry is the largest value; all else follows what is there.
-	st, err := l.cluster.Store(l.ctx, name, objstore.Config{MaxValue: uint32(e.Info[4]), CacheEntries: -1})
-	if err != nil {
-		return nil, err
-	}
-	return st.Client(l.session)
+	return l.cluster.Store(l.ctx, name, objstore.Config{MaxValue: uint32(e.Info[4]), CacheEntries: -1})
 }
 
 func (i *inspector) bucket(l *looking, arg string) error {
@@ -305,14 +310,19 @@ func (i *inspector) dump(c *objstore.Client, mem fabric.MemID, index uint64, key
 
 // openTree opens a tree that is there; it makes none.
 func (l *looking) openTree(name string) (*btree.Client, error) {
-	if _, err := l.cluster.Node().Regions()[0].Lookup(l.session.Port(), name, memory.KindTree); err != nil {
-		return nil, fmt.Errorf("tree %q: %w", name, err)
-	}
-	t, err := l.cluster.Tree(l.ctx, name, btree.Config{CacheBytes: -1})
+	t, err := l.tree(name)
 	if err != nil {
 		return nil, err
 	}
 	return t.Client(l.session)
+}
+
+// tree opens a tree that is there.
+func (l *looking) tree(name string) (*declock.Tree, error) {
+	if _, err := l.cluster.Node().Regions()[0].Lookup(l.session.Port(), name, memory.KindTree); err != nil {
+		return nil, fmt.Errorf("tree %q: %w", name, err)
+	}
+	return l.cluster.Tree(l.ctx, name, btree.Config{CacheBytes: -1})
 }
 
 // treeNode prints the node that a key belongs to.

@@ -140,7 +140,7 @@ func Usage(c *cli.Context, format string, args ...any) error {
 	return exit.Errorf(exit.Usage, "%s\n  See \"%s --help\".", fmt.Sprintf(format, args...), c.Command.HelpName)
 }
 
-// Complete fills in what all commands have. The arguments of a command that does something are those of its ArgsUsage: [NAME] may be left out.
+// Complete fills in what all commands have. The arguments of a command that does something are those of its ArgsUsage: [NAME] may be left out, and of [NAME..] there may be many.
 func Complete(c *cli.Command) *cli.Command {
 	c.OnUsageError = onUsageError
 	c.HideHelpCommand = true
@@ -183,7 +183,7 @@ func arguments(c *cli.Context, usage string) error {
 	words := strings.Fields(usage)
 	least := len(words) - strings.Count(usage, "[")
 	switch n := c.NArg(); {
-	case n > len(words):
+	case n > len(words) && !strings.Contains(usage, ".."):
 		return Usage(c, "too many arguments: %q", c.Args().Slice()[len(words):])
 	case n < least:
 		return Usage(c, "%s needs %s", c.Command.HelpName, usage)

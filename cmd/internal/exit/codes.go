@@ -44,7 +44,7 @@ var table = []struct {
 	Meaning string
 }{
 	{OK, "ok", "success; also a daemon that was asked to stop"},
-	{Other, "other", "an error that has no code of its own"},
+	{Other, "other", "an error that has no code of its own; of kv and tree: no such key; of lock: not free in time"},
 	{Usage, "usage", "unknown command or flag, a value that makes no sense, flags that contradict each other"},
 	{NoCluster, "no-cluster", "there is no such cluster, or it has no memory node that is up"},
 	{InUse, "in-use", "the cluster, the memory node or its memory is in use by another process"},

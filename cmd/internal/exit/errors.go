@@ -130,6 +130,8 @@ var codes = []struct {
 	{objstore.ErrKeySize, TooLarge},
 	{objstore.ErrValueSize, TooLarge},
 	{objstore.ErrConfig, Usage},
+	{objstore.ErrNotNumber, Usage},
+	{declock.ErrTTL, Usage},
 	{declock.ErrReplicated, Usage},
 	{objstore.ErrNotFound, NotFound},
 	{btree.ErrGeometry, Mismatch},
