@@ -75,22 +75,22 @@ func openCollection[T collection](ctx context.Context, c *Cluster, key collectio
 	return x, nil
 }
 
-// ErrReplicated: memory nodes with replicas have copies of their locks only, so a store or tree cannot be on them yet.
-var ErrReplicated = errors.New("declock: only locks can be on memory nodes with replicas yet")
+// ErrReplicated: memory nodes with replicas have no copies of trees, so a tree cannot be on them yet.
+var ErrReplicated = errors.New("declock: trees cannot be on memory nodes with replicas yet")
 
 // nodesOf returns the memory nodes of a collection: those that are given, or those that it was made with, or, if it is not there, all.
-func nodesOf(c *Cluster, given, all []fabric.MemID, port fabric.Port, name string, find func(fabric.Port, string, []fabric.MemID) ([]fabric.MemID, error)) ([]fabric.MemID, error) {
+func nodesOf(given, all []fabric.MemID, port fabric.Port, name string, find func(fabric.Port, string, []fabric.MemID) ([]fabric.MemID, error)) ([]fabric.MemID, error) {
 	if len(given) > 0 {
-		return given, c.unreplicated(name, given)
+		return given, nil
 	}
 	found, err := find(port, name, all)
 	if err != nil || len(found) > 0 {
 		return found, err
 	}
-	return all, c.unreplicated(name, all)
+	return all, nil
 }
 
-// unreplicated refuses memory nodes with replicas: what is put there would come back empty when another takes the place of one.
+// unreplicated refuses memory nodes with replicas, for a tree: what is put there would come back empty when another takes the place of one.
 func (c *Cluster) unreplicated(name string, nodes []fabric.MemID) error {
 	for _, m := range c.node.Memory() {
 		if m.Term != 0 && slices.Contains(nodes, m.ID) {

@@ -32,7 +32,7 @@ type Store struct {
 func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (*Store, error) {
 	cfg.Name, cfg.Lock, cfg.DeadNow, cfg.Creating = name, c.node.Layout().Lock(), c.dead, &c.creating
 	return openCollection(ctx, c, collectionKey{memory.KindStore, name}, func(port fabric.Port, all []fabric.MemID) (_ *Store, err error) {
-		if cfg.Nodes, err = nodesOf(c, cfg.Nodes, all, port, name, objstore.Stores.Find); err != nil {
+		if cfg.Nodes, err = nodesOf(cfg.Nodes, all, port, name, objstore.Stores.Find); err != nil {
 			return nil, err
 		}
 		opened, err := objstore.Open(port, cfg)

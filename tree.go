@@ -23,7 +23,10 @@ type Tree struct {
 func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tree, error) {
 	cfg.Name, cfg.Lock, cfg.DeadNow, cfg.Creating = name, c.node.Layout().Lock(), c.dead, &c.creating
 	return openCollection(ctx, c, collectionKey{memory.KindTree, name}, func(port fabric.Port, all []fabric.MemID) (_ *Tree, err error) {
-		if cfg.Nodes, err = nodesOf(c, cfg.Nodes, all, port, name, btree.Trees.Find); err != nil {
+		if cfg.Nodes, err = nodesOf(cfg.Nodes, all, port, name, btree.Trees.Find); err != nil {
+			return nil, err
+		}
+		if err := c.unreplicated(name, cfg.Nodes); err != nil {
 			return nil, err
 		}
 		opened, err := btree.Open(port, cfg)

@@ -61,6 +61,9 @@ func (b *Backups) Each(f func(i int) error) error {
 	return nil
 }
 
+// Term returns the term in which the primary serves.
+func (b *Backups) Term() uint32 { return b.group.Term }
+
 // Synced calls f with the backups that are in sync: for checks.
 func (b *Backups) Synced(f func(i int) error) error {
 	for i := range b.group.N {

@@ -136,14 +136,17 @@ type uniques struct{ next, end uint64 }
 func (c *Client) incarnate(node int) error {
 	n := c.s.h.Parts[node]
 	a := n.Base.Add(incarnationOffset)
-	c.ops[0] = fabric.FAA(a, 1)
-	if err := lock.Do(c.l, c.ops[:1]); err != nil {
+	err := c.outlast(&work{n: n}, func() error {
+		c.ops[0] = fabric.FAA(a, 1)
+		if err := lock.Do(c.l, c.ops[:1]); err != nil {
+			return err
+		}
+		return n.Region.Level(lock.Path(c.l), a, 1) // no client gets the same, whatever memory node serves
+	})
+	if err != nil {
 		return fmt.Errorf("objstore: incarnation at %v: %w", a, err)
 	}
 	old := c.ops[0].Old
-	if err := n.Region.Level(lock.Path(c.l), a, 1); err != nil { // no client gets the same, whatever memory node serves
-		return fmt.Errorf("objstore: incarnation at %v: %w", a, err)
-	}
 	u := &c.uniques[node]
 	u.next = (old + 1 + uint64(n.Region.Generation())<<generationShift) << uniqueBits
 	u.end = u.next + 1<<uniqueBits
@@ -267,6 +270,8 @@ type work struct {
 
 	hint      slotWord // where the object may be, if the location cache does not know
 	handedOff bool     // what was found came with a handoff
+	begun     bool     // the change may be at the primary or a backup
+	term      uint32   // of a replicated number, when the change was begun
 	loaded    slotWord // the object of this word is in c.obj
 	found     bool
 	word      slotWord    // of the object
@@ -465,11 +470,15 @@ func (c *Client) publish(k *work, n int, a fabric.Addr, old, new uint64) (known 
 		if mirrored, err = c.mirrorChange(k, c.before[:n], slotChange{a, new}); err != nil {
 			return !mirrored, err
 		}
+		k.begun = true
 	}
 	c.before[n] = fabric.CAS(a, old, new)
 	cas := &c.before[n]
 	if err := c.l.Release(&c.hold, c.before[:n+1]); err != nil {
 		c.unsettle(k.n, k.bucket)
+		if mirrored && c.succeeded(k, err) {
+			return true, nil
+		}
 		return false, fmt.Errorf("objstore: %w", err)
 	}
 	if !cas.Swapped() {

@@ -117,7 +117,11 @@ func (c *Client) read(k *work) []byte {
 
 // mirrorChange is mirror for the change of a key's operation. If it fails, it releases the lock, with nothing changed at the primary.
 func (c *Client) mirrorChange(k *work, before []fabric.Op, x slotChange) (begun bool, err error) {
-	if begun, err = c.mirror(k.n, k.bucket, c.read(k), before, x); err != nil {
+	b, err := k.n.Region.Backups(c.port)
+	if k.term = b.Term(); err == nil {
+		begun, err = c.mirror(k.n, k.bucket, c.read(k), before, x)
+	}
+	if k.begun = begun; err != nil {
 		c.hold.Handoff = nil // of what it was to be
 		err = c.unlock(fmt.Errorf("objstore: %w", err))
 	}
@@ -126,9 +130,11 @@ func (c *Client) mirrorChange(k *work, before []fabric.Op, x slotChange) (begun 
 
 // releaseRefreshed releases the lock of a key's operation, with the one operation that gives the object another expiry, at the backups before.
 func (c *Client) releaseRefreshed(k *work, ops []fabric.Op) error {
+	mirrored := false
 	if k.n.Region.Replicated() {
 		b, err := k.n.Region.Backups(c.port)
-		if err == nil {
+		if k.term = b.Term(); err == nil {
+			k.begun, mirrored = true, !b.None()
 			err = b.Write(ops)
 		}
 		if err != nil {
@@ -138,6 +144,9 @@ func (c *Client) releaseRefreshed(k *work, ops []fabric.Op) error {
 	}
 	if err := c.l.Release(&c.hold, ops); err != nil {
 		c.unsettle(k.n, k.bucket)
+		if mirrored && c.succeeded(k, err) {
+			return nil
+		}
 		return fmt.Errorf("objstore: %w", err)
 	}
 	return nil

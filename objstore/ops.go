@@ -19,7 +19,7 @@ func (c *Client) Get(key []byte) (Item, error) {
 	return it, err
 }
 
-func (c *Client) get(key []byte) (Item, error) {
+func (c *Client) get(key []byte) (it Item, err error) {
 	var k work
 	if err := c.start(&k, key); err != nil {
 		return Item{}, err
@@ -29,13 +29,18 @@ func (c *Client) get(key []byte) (Item, error) {
 	if k.unregistered {
 		return c.getUnregistered(&k)
 	}
+	err = c.outlast(&k, func() (err error) { it, err = c.getOnce(&k); return err })
+	return it, err
+}
+
+func (c *Client) getOnce(k *work) (Item, error) {
 	if !c.s.locked {
-		if it, done, err := c.getUnlocked(&k); done {
+		if it, done, err := c.getUnlocked(k); done {
 			return it, err
 		}
-		k = work{place: k.place, n: k.n, key: k.key}
+		*k = work{place: k.place, n: k.n, key: k.key}
 	}
-	if err := c.lookup(&k, lock.Shared); err != nil {
+	if err := c.lookup(k, lock.Shared); err != nil {
 		return Item{}, err
 	}
 	if !k.found {
@@ -46,16 +51,16 @@ func (c *Client) get(key []byte) (Item, error) {
 		if err := c.unlock(nil); err != nil {
 			return Item{}, err
 		}
-		return Item{}, c.dropExpired(&k)
+		return Item{}, c.dropExpired(k)
 	}
 	var before []fabric.Op
-	if c.stale(&k, now) {
-		before = c.refresh(&k, now)
+	if c.stale(k, now) {
+		before = c.refresh(k, now)
 	}
 	if err := c.l.Release(&c.hold, before); err != nil {
 		return Item{}, fmt.Errorf("objstore: %w", err)
 	}
-	return c.item(&k), nil
+	return c.item(k), nil
 }
 
 // item returns the object that was found, for the user.
@@ -165,25 +170,30 @@ func (c *Client) store(key, value []byte, o Options, cond condition, unique uint
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, len(value), c.s.geo.maxValue)
 	}
 	n := headerSize + uint64(len(key)+len(value))
-	ch, err := c.alloc(k.n, classFor(n))
-	if err != nil {
-		return err
-	}
 	c.out = c.grow(c.trim(c.out), n)
 	copy(c.out[headerSize:], k.key)
 	copy(c.out[headerSize+len(key):], value)
 	c.obj = c.trim(c.obj) // not before: the value may lie in it
-	if err := c.lookup(&k, lock.Exclusive); err != nil {
+	return c.outlast(&k, func() error { return c.storeOnce(&k, c.out[:n], o, cond, unique) })
+}
+
+// storeOnce stores the object in b, which has its key and value.
+func (c *Client) storeOnce(k *work, b []byte, o Options, cond condition, unique uint64) error {
+	ch, err := c.alloc(k.n, classFor(uint64(len(b))))
+	if err != nil {
+		return err
+	}
+	if err := c.lookup(k, lock.Exclusive); err != nil {
 		c.free(k.n, ch)
 		return err
 	}
 	now := c.now()
 	if err := cond.check(k.found && !k.h.expired(now), k.h.unique, unique); err != nil {
 		c.free(k.n, ch)
-		return c.unlockAsFound(&k, err)
+		return c.unlockAsFound(k, err)
 	}
-	h := header{access: now, expiry: c.expiry(o.TTL), flags: o.Flags, valueLen: uint32(len(value))}
-	return c.storeObject(&k, &h, ch, c.out[:n])
+	h := header{access: now, expiry: c.expiry(o.TTL), flags: o.Flags, valueLen: uint32(len(b) - headerSize - len(k.key))}
+	return c.storeObject(k, &h, ch, b)
 }
 
 // storeObject stores the object in b, of which header is still to be written, in
@@ -292,14 +302,16 @@ func (c *Client) Delete(key []byte) error {
 	}
 	defer c.endChange()
 	c.trimBoth()
-	if err := c.lookupLive(&k); err != nil {
-		return err
+	err := c.outlast(&k, func() error {
+		if err := c.lookupLive(&k); err != nil {
+			return err
+		}
+		return c.remove(&k)
+	})
+	if err == nil {
+		c.stats.Deletes++
 	}
-	if err := c.remove(&k); err != nil {
-		return err
-	}
-	c.stats.Deletes++
-	return nil
+	return err
 }
 
 // remove unlinks the object that was found and releases the lock.
@@ -346,11 +358,13 @@ func (c *Client) Touch(key []byte, ttl uint32) error {
 	}
 	defer c.endChange()
 	c.trimBoth()
-	if err := c.lookupLive(&k); err != nil {
-		return err
-	}
-	k.h.expiry = c.expiry(ttl)
-	return c.releaseRefreshed(&k, c.refresh(&k, c.now()))
+	return c.outlast(&k, func() error {
+		if err := c.lookupLive(&k); err != nil {
+			return err
+		}
+		k.h.expiry = c.expiry(ttl)
+		return c.releaseRefreshed(&k, c.refresh(&k, c.now()))
+	})
 }
 
 // Append implements Cache.
@@ -375,12 +389,16 @@ func (c *Client) extend(key, data []byte, before bool) error {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, len(data), c.s.geo.maxValue)
 	}
 	c.obj, c.out = c.trim(c.out), c.obj
-	if err := c.lookupLive(&k); err != nil {
+	return c.outlast(&k, func() error { return c.extendOnce(&k, data, before) })
+}
+
+func (c *Client) extendOnce(k *work, data []byte, before bool) error {
+	if err := c.lookupLive(k); err != nil {
 		return err
 	}
 	valueLen := uint64(k.h.valueLen) + uint64(len(data))
 	if valueLen > uint64(c.s.geo.maxValue) {
-		return c.unlockAsFound(&k, fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, valueLen, c.s.geo.maxValue))
+		return c.unlockAsFound(k, fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, valueLen, c.s.geo.maxValue))
 	}
 	begin := headerSize + uint64(len(k.key))
 	n := begin + valueLen
@@ -396,7 +414,7 @@ func (c *Client) extend(key, data []byte, before bool) error {
 		copy(c.obj[begin+uint64(k.h.valueLen):], data)
 	}
 	h := header{access: c.now(), expiry: k.h.expiry, flags: k.h.flags, valueLen: uint32(valueLen)}
-	return c.storeObject(&k, &h, ch, c.obj[:n])
+	return c.storeObject(k, &h, ch, c.obj[:n])
 }
 
 // Incr implements Cache.
@@ -414,20 +432,25 @@ const maxDigits = 20
 
 // add replaces a decimal value. As in memcached, a result that is shorter than
 // what was there is padded with spaces behind to the same length.
-func (c *Client) add(key []byte, f func(uint64) uint64) (uint64, error) {
+func (c *Client) add(key []byte, f func(uint64) uint64) (v uint64, err error) {
 	var k work
 	if err := c.beginChange(&k, key); err != nil {
 		return 0, err
 	}
 	defer c.endChange()
 	c.trimBoth()
-	if err := c.lookupLive(&k); err != nil {
+	err = c.outlast(&k, func() (err error) { v, err = c.addOnce(&k, f); return err })
+	return v, err
+}
+
+func (c *Client) addOnce(k *work, f func(uint64) uint64) (uint64, error) {
+	if err := c.lookupLive(k); err != nil {
 		return 0, err
 	}
-	old := c.value(&k)
+	old := c.value(k)
 	v, ok := parseDecimal(old)
 	if !ok {
-		return 0, c.unlockAsFound(&k, ErrNotNumber)
+		return 0, c.unlockAsFound(k, ErrNotNumber)
 	}
 	v = f(v)
 	begin := headerSize + len(k.key)
@@ -442,7 +465,7 @@ func (c *Client) add(key []byte, f func(uint64) uint64) (uint64, error) {
 		return 0, c.unlock(err)
 	}
 	h := header{access: c.now(), expiry: k.h.expiry, flags: k.h.flags, valueLen: uint32(len(b) - begin)}
-	if err := c.storeObject(&k, &h, ch, b); err != nil {
+	if err := c.storeObject(k, &h, ch, b); err != nil {
 		return 0, err
 	}
 	return v, nil

@@ -297,6 +297,9 @@ func (s *Store) openNode(port, retry fabric.Port, i int, r *memory.Region) (memo
 		}
 	}
 	e, _, err := r.Create(port, spec)
+	if err == nil {
+		err = r.Settle(port, &e) // a backup may have been added meanwhile, of which the creator did not know
+	}
 	return e, err
 }
 

@@ -59,11 +59,13 @@ func (c *Client) Update(key []byte, u Update) error {
 	}
 	defer c.endChange()
 	c.trimBoth()
-	if u.IfFound {
-		if err := c.lookupLive(&k); err != nil {
-			return err
+	err := c.outlast(&k, func() error { // Apply is called once only
+		if u.IfFound {
+			return c.lookupLive(&k)
 		}
-	} else if err := c.lookup(&k, lock.Exclusive); err != nil {
+		return c.lookup(&k, lock.Exclusive)
+	})
+	if err != nil {
 		return err
 	}
 	o := &c.object

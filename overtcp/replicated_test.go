@@ -24,7 +24,6 @@ import (
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/mn"
-	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/overtcp"
 )
 
@@ -310,13 +309,10 @@ func TestFailoverStopped(t *testing.T) {
 	t.Logf("%d grants, %d holds lost", h.granted, h.lost)
 }
 
-// Data is not copied yet: a store or tree on a number with replicas is refused.
-func TestReplicatedStoreRefused(t *testing.T) {
+// Trees have no copies yet: one on a number with replicas is refused.
+func TestReplicatedTreeRefused(t *testing.T) {
 	x := newReplicas(t)
 	c, _ := open(t, x.address)
-	if _, err := c.Store(t.Context(), "s", objstore.Config{Objects: 10}); !errors.Is(err, declock.ErrReplicated) {
-		t.Errorf("store: %v", err)
-	}
 	if _, err := c.Tree(t.Context(), "t", btree.Config{Nodes: []fabric.MemID{1}}); !errors.Is(err, declock.ErrReplicated) {
 		t.Errorf("tree: %v", err)
 	}

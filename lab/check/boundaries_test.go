@@ -23,6 +23,7 @@ type faultsEverywhere struct {
 	Join bool
 
 	Runs     int
+	Failed   int // operations on stores, in all runs
 	Resets   uint64
 	Taken    uint64 // resets that were taken over
 	Failures []*Failure
@@ -49,6 +50,7 @@ func (x *faultsEverywhere) run(s Scenario, faults []sim.Fault, after fabric.Time
 	}
 	r := w.play()
 	x.Runs++
+	x.Failed += w.unknown
 	x.Resets += r.Resets
 	for _, n := range w.nodes {
 		x.Taken += n.agent.Resets().TakenOver

@@ -324,6 +324,7 @@ func writeCluster(w io.Writer, r *clusterRow) {
 // writeGroups shows where the copies of memory-node numbers are that are replicated.
 func writeGroups(w io.Writer, groups []scheme.GroupInfo) {
 	t := &report.Table{Head: []string{"number", "primary", "serves", "backups", "copies", "term", "epoch"}}
+	var waits []string
 	for _, g := range groups {
 		var backups []string
 		good := 0
@@ -337,6 +338,9 @@ func writeGroups(w io.Writer, groups []scheme.GroupInfo) {
 			if i > 0 {
 				backups = append(backups, text)
 			}
+			if c.Alive && c.Phase == member.Copying.String() && good < g.Replicas {
+				waits = append(waits, g.Number)
+			}
 		}
 		primary := "none"
 		if len(g.Copies) > 0 && g.Copies[0].Alive {
@@ -345,6 +349,9 @@ func writeGroups(w io.Writer, groups []scheme.GroupInfo) {
 		t.Add(g.Number, primary, yesNo(g.Serving && primary != "none"), cmp.Or(strings.Join(backups, ", "), "none"), fmt.Sprintf("%d of %d", good, g.Replicas), fmt.Sprint(g.Term), fmt.Sprint(g.Epoch))
 	}
 	t.Write(w)
+	if len(waits) > 0 {
+		fmt.Fprintf(w, "  copying %s: what a store has there is not copied yet, so the new copy is not in sync before the stores there are dropped\n", strings.Join(waits, ", "))
+	}
 }
 
 // writeCoordinator shows that etcd does not answer: this command, or compute nodes.

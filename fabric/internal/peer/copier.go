@@ -11,12 +11,15 @@ import (
 	"github.com/declock/declock/fabric/member"
 )
 
-// copyAgain is how long a node waits before it copies again, when that has failed.
-const copyAgain = 20 * time.Millisecond
+// Bounds of how long a node waits before it copies again, when that has failed: the longer, the more often it has.
+const (
+	copyAgain    = 20 * time.Millisecond
+	maxCopyAgain = time.Second
+)
 
 // runCopier copies to new backups of memory-node numbers what is at the primary, when this node is the one to do that (docs/replication.md).
 func (n *Node) runCopier() {
-	reported := ""
+	reported, wait := "", copyAgain
 	for n.Work.Err() == nil {
 		c, newer := n.toCopy()
 		if c.Kind == 0 {
@@ -29,12 +32,16 @@ func (n *Node) runCopier() {
 		err := n.copy(c)
 		// What is to be done may be another by now, or not yet.
 		quiet := errors.Is(err, member.ErrChanged) || errors.Is(err, fabric.ErrStaleEpoch) || errors.Is(err, fabric.ErrNodeDown)
+		if err == nil || quiet {
+			wait = copyAgain
+		}
 		if err != nil && !quiet && n.Work.Err() == nil && err.Error() != reported {
 			reported = err.Error()
 			st, _ := n.State()
 			n.Report(fmt.Errorf("copy %v to a new backup, from %s to %s: %w", c.ID, primary(st, c.ID), host(st, c.Host), err))
 		}
-		Pause(n.Work, copyAgain)
+		Pause(n.Work, wait)
+		wait = min(2*wait, maxCopyAgain)
 	}
 }
 

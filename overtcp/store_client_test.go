@@ -1,0 +1,226 @@
+package overtcp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/rpc"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/declock/declock"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/internal/boottime"
+	"github.com/declock/declock/objstore"
+)
+
+// storeClientEnv makes this binary a compute node whose clients use stores: the socket on which it is asked to, and the address of the cluster.
+const storeClientEnv = "DECLOCK_TEST_STORE_CLIENT"
+
+// Clients use a store on each memory-node number, so that it is known on which an operation waits.
+const (
+	failoverNumbers = 3
+	failoverKeys    = 3 // of each store
+	failoverClients = 2 // of each compute node and store
+)
+
+// A storeOp is an operation on a key, as its client saw it. Times are those of the machine: they can be compared between processes.
+type storeOp struct {
+	Client, Number, Key int
+	Op, Value           string // set, append, delete, get; what is stored
+	Got                 string // of a get; "": nothing is there. Of others: whether the key was there, "yes" or "no", where that matters
+	Began, Ended        time.Duration
+	Err                 string // "": it has succeeded
+}
+
+// changes reports whether it may have changed something.
+func (o *storeOp) changes() bool { return o.Op != "get" }
+
+// A StoreWorker runs clients, as it is asked to.
+type StoreWorker struct {
+	address string
+	cluster *declock.Cluster
+	over    atomic.Bool
+	running sync.WaitGroup
+
+	mu  sync.Mutex
+	ops []storeOp
+}
+
+// A StoreRound says which stores clients use, and which numbers the clients have.
+type StoreRound struct {
+	Round, First int
+	Limit        time.Duration // of each operation
+}
+
+func serveStoreClient(with string) (io.Closer, error) {
+	var socket, address string
+	if _, err := fmt.Sscan(with, &socket, &address); err != nil {
+		return nil, err
+	}
+	w := &StoreWorker{address: address}
+	if err := w.open(); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	s := rpc.NewServer()
+	if err := s.Register(w); err != nil {
+		return nil, err
+	}
+	go s.Accept(l)
+	return l, nil
+}
+
+func (w *StoreWorker) open() (err error) {
+	w.cluster, err = declock.Open(context.Background(), w.address)
+	return err
+}
+
+// failoverStore opens the store of a round on a number.
+func failoverStore(ctx context.Context, c *declock.Cluster, round, number int) (*declock.Store, error) {
+	return c.Store(ctx, failoverName(round, number), objstore.Config{Objects: 1000, MaxValue: 4096, NoEvict: true, Nodes: []fabric.MemID{fabric.MemID(number)}})
+}
+
+func failoverName(round, number int) string { return fmt.Sprintf("s%d.%d", number, round) }
+
+// Start has clients begin to work.
+func (w *StoreWorker) Start(r StoreRound, _ *struct{}) error {
+	w.over.Store(false)
+	w.ops = nil
+	for number := range failoverNumbers {
+		s, err := failoverStore(context.Background(), w.cluster, r.Round, number)
+		if err != nil {
+			return err
+		}
+		for range failoverClients {
+			id := r.First
+			r.First++
+			w.running.Go(func() { w.client(id, number, s, r.Limit) })
+		}
+	}
+	return nil
+}
+
+// Stop ends the clients, and returns what they have done and seen.
+func (w *StoreWorker) Stop(_ struct{}, ops *[]storeOp) error {
+	w.over.Store(true)
+	w.running.Wait()
+	*ops = w.ops
+	return nil
+}
+
+func (w *StoreWorker) client(id, number int, s *declock.Store, limit time.Duration) {
+	var ops []storeOp
+	for n := 0; !w.over.Load(); n++ {
+		o := storeOp{Client: id, Number: number, Key: rand.IntN(failoverKeys), Value: fmt.Sprintf("%d.%d,", id, n)}
+		o.Op = [...]string{"set", "append", "append", "delete", "get", "get", "get", "get"}[rand.IntN(8)]
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		o.Began = boottime.Now()
+		err := o.do(ctx, s)
+		o.Ended = boottime.Now()
+		cancel()
+		if err != nil {
+			o.Err = err.Error()
+		}
+		ops = append(ops, o)
+		time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
+		if errors.Is(err, fabric.ErrFenced) || errors.Is(err, declock.ErrClosed) {
+			break
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ops = append(w.ops, ops...)
+}
+
+// do executes an operation.
+func (o *storeOp) do(ctx context.Context, s *declock.Store) (err error) {
+	key := fmt.Appendf(nil, "key%d", o.Key)
+	var b []byte
+	switch o.Op {
+	case "get":
+		b, err = s.Get(ctx, key, nil)
+		o.Got = string(b)
+		if errors.Is(err, objstore.ErrNotFound) {
+			err = nil
+		}
+		return err
+	case "set":
+		return s.Set(ctx, key, []byte(o.Value), declock.SetOptions{})
+	case "append":
+		err = s.Append(ctx, key, []byte(o.Value))
+	default:
+		err = s.Delete(ctx, key)
+	}
+	o.Got = "yes"
+	if errors.Is(err, objstore.ErrNotFound) {
+		o.Got, err = "no", nil
+	}
+	return err
+}
+
+// storeModel is one key. "" is a key that is not there. An operation that has failed may have taken place or not, as long as anybody looks.
+var storeModel = porcupine.NondeterministicModel{
+	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+		parts := make([][]porcupine.Operation, failoverNumbers*failoverKeys)
+		for _, o := range history {
+			in := o.Input.(*storeOp)
+			i := in.Number*failoverKeys + in.Key
+			parts[i] = append(parts[i], o)
+		}
+		return parts
+	},
+	Init: func() []any { return []any{""} },
+	Step: func(state, input, _ any) []any {
+		value, in := state.(string), input.(*storeOp)
+		next, got := in.apply(value)
+		switch {
+		case in.Err != "" && next != value:
+			return []any{value, next}
+		case in.Err != "" || got == in.Got:
+			return []any{next}
+		}
+		return nil
+	},
+	Equal: func(a, b any) bool { return a == b },
+}
+
+// apply returns what the key is after the operation, and what its client sees.
+func (o *storeOp) apply(value string) (next, got string) {
+	switch {
+	case o.Op == "get":
+		return value, value
+	case o.Op == "set":
+		return o.Value, ""
+	case value == "":
+		return "", "no"
+	case o.Op == "append":
+		return value + o.Value, "yes"
+	}
+	return "", "yes"
+}
+
+// historyOf returns operations as porcupine has them. Gets that have failed say nothing.
+func historyOf(ops []storeOp) (list []porcupine.Operation) {
+	for i := range ops {
+		o := &ops[i]
+		if o.Err != "" && !o.changes() {
+			continue
+		}
+		end := int64(o.Ended)
+		if o.Err != "" {
+			end = math.MaxInt64
+		}
+		list = append(list, porcupine.Operation{ClientId: o.Client, Input: o, Call: int64(o.Began), Return: end})
+	}
+	return list
+}

@@ -1,0 +1,199 @@
+package overtcp_test
+
+import (
+	"context"
+	"fmt"
+	"net/rpc"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/declock/declock"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/internal/boottime"
+)
+
+// A storeLoad is clients in processes of their own, which use stores on replicated numbers.
+type storeLoad struct {
+	*replicas
+	own     *declock.Cluster
+	workers []*rpc.Client
+	round   int
+	failed  int // operations
+	done    int
+}
+
+func newStoreLoad(x *replicas) *storeLoad {
+	l := &storeLoad{replicas: x}
+	l.own, _ = open(x.t, x.address)
+	for i := range 2 {
+		socket := filepath.Join(x.dir, fmt.Sprintf("client%d", i))
+		startSelf(x.t, fmt.Sprintf("%s=%s %s", storeClientEnv, socket, x.address))
+		c, err := rpc.Dial("unix", socket)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		l.workers = append(l.workers, c)
+	}
+	return l
+}
+
+// begin has clients work on new stores.
+func (l *storeLoad) begin() {
+	l.t.Helper()
+	l.round++
+	for i, w := range l.workers {
+		if err := w.Call("StoreWorker.Start", StoreRound{l.round, 100 * i, 30 * time.Second}, nil); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+}
+
+// end ends the load, judges what clients have seen, and drops the stores. It returns what was done.
+func (l *storeLoad) end() (ops []storeOp) {
+	l.t.Helper()
+	for _, w := range l.workers {
+		var some []storeOp
+		if err := w.Call("StoreWorker.Stop", struct{}{}, &some); err != nil {
+			l.t.Fatal(err)
+		}
+		ops = append(ops, some...)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for number := range failoverNumbers {
+		s, err := failoverStore(ctx, l.own, l.round, number)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		for key := range failoverKeys {
+			o := storeOp{Client: 1000, Number: number, Key: key, Op: "get", Began: boottime.Now()}
+			if err := o.do(ctx, s); err != nil {
+				l.t.Errorf("number %d, key %d, when all is over: %v", number, key, err)
+			}
+			o.Ended = boottime.Now()
+			ops = append(ops, o)
+		}
+		if err := l.own.DropStore(ctx, failoverName(l.round, number)); err != nil {
+			l.t.Error(err)
+		}
+	}
+	l.done += len(ops)
+	for _, o := range ops {
+		if o.Err != "" {
+			l.failed++
+			l.t.Logf("%s of client %d on number %d, after %v: %s", o.Op, o.Client, o.Number, o.Ended-o.Began, o.Err)
+		}
+	}
+	if r := porcupine.CheckOperationsTimeout(storeModel.ToModel(), historyOf(ops), time.Minute); r != porcupine.Ok {
+		l.t.Errorf("the history of %d operations is not linearizable: %v", len(ops), r)
+	}
+	return ops
+}
+
+// serves returns how many numbers a memory node serves.
+func serves(st *member.State, host fabric.MemID) (n int) {
+	for _, g := range st.Groups {
+		if g.Replicas[0].ID == host {
+			n++
+		}
+	}
+	return n
+}
+
+// outage returns how long after a moment the first operation on a number ended behind the longest time in which none did.
+func outage(ops []storeOp, number int, from time.Duration) time.Duration {
+	var ends []time.Duration
+	for _, o := range ops {
+		if o.Number == number && o.Err == "" && o.Client < 1000 {
+			ends = append(ends, o.Ended)
+		}
+	}
+	slices.Sort(ends)
+	longest, on := time.Duration(0), time.Duration(0)
+	for i := 1; i < len(ends); i++ {
+		if ends[i] > from && ends[i]-max(ends[i-1], from) > longest {
+			longest, on = ends[i]-max(ends[i-1], from), ends[i]-from
+		}
+	}
+	return on
+}
+
+func percentile(list []time.Duration, p int) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	slices.Sort(list)
+	return list[min(len(list)*p/100, len(list)-1)].Round(time.Millisecond)
+}
+
+// Memory nodes are killed under load, each of which is the primary of one number and has the backup of another: no acknowledged write is lost, none comes twice or in another
+// order, and operations wait and go on.
+func TestStoreFailover(t *testing.T) {
+	x := newReplicas(t)
+	l := newStoreLoad(x)
+	var primaries, backups []time.Duration
+	for round := range *failovers {
+		st := x.whole()
+		victim := st.Group(0).Replicas[0].ID
+		if round%2 == 1 { // the one with the fewest numbers
+			victim = slices.MinFunc(st.MNs, func(a, b member.MN) int { return serves(st, a.ID) - serves(st, b.ID) }).ID
+		}
+		l.begin()
+		time.Sleep(100 * time.Millisecond)
+		killed := boottime.Now()
+		kill(t, x.mns[victim])
+		x.await("all numbers are served", func(s *member.State) bool {
+			return len(s.Groups) == len(x.mns) && !slices.ContainsFunc(s.Groups, func(g *member.Group) bool { return !g.Serving || !s.Has(g.Primary()) })
+		})
+		time.Sleep(300 * time.Millisecond)
+		ops := l.end()
+		for _, g := range st.Groups {
+			took := outage(ops, int(g.ID), killed)
+			if g.Replicas[0].ID == victim {
+				primaries = append(primaries, took)
+			} else if slices.ContainsFunc(g.Replicas, func(r member.Replica) bool { return r.ID == victim }) {
+				backups = append(backups, took)
+			}
+		}
+		x.start(victim)
+	}
+	t.Logf("%d operations, %d failed", l.done, l.failed)
+	t.Logf("from the kill to the first operation that goes on: %d primaries, p50 %v, p99 %v; %d backups, p50 %v, p99 %v", len(primaries), percentile(primaries, 50),
+		percentile(primaries, 99), len(backups), percentile(backups, 50), percentile(backups, 99))
+	if l.failed > 0 {
+		t.Errorf("%d operations have failed", l.failed)
+	}
+}
+
+// A primary that stands still for longer than its lease is deposed, and is not believed when it goes on.
+func TestStoreFailoverStopped(t *testing.T) {
+	x := newReplicas(t)
+	l := newStoreLoad(x)
+	var took []time.Duration
+	for range max(1, *failovers/3) {
+		victim := x.whole().Group(0).Replicas[0].ID
+		l.begin()
+		time.Sleep(100 * time.Millisecond)
+		stopped := boottime.Now()
+		if err := x.mns[victim].Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		x.await("another serves", func(s *member.State) bool { return s.Group(0).Serving && s.Group(0).Replicas[0].ID != victim })
+		time.Sleep(200 * time.Millisecond)
+		if err := x.mns[victim].Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		took = append(took, outage(l.end(), 0, stopped).Round(time.Millisecond))
+	}
+	t.Logf("%d operations, %d failed; from the stop to the first operation that goes on: %v", l.done, l.failed, took)
+	if l.failed > 0 {
+		t.Errorf("%d operations have failed", l.failed)
+	}
+}
