@@ -3,6 +3,7 @@ package declock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -82,4 +83,83 @@ func TestContextWithinDo(t *testing.T) {
 	if err := g.Unlock(); err != nil {
 		t.Error(err)
 	}
+}
+
+// The context of an operation ends while one within it waits, which has a context of its own: the wait ends. Or it ends when that one has waited and goes on: what comes
+// later does not wait.
+func TestContextEndsWithinDo(t *testing.T) {
+	c, ctx := openPools(t)
+	l, err := c.Locks(ctx, "l", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, waits := range []bool{true, false} {
+		taken, err := c.Lock(ctx, l.At(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		brief, err := c.Lock(ctx, l.At(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		around, cancel := context.WithCancel(ctx)
+		within, cancelWithin := context.WithTimeout(context.Background(), 20*time.Second) // then it has waited in vain
+		time.AfterFunc(20*time.Millisecond, func() {
+			if waits {
+				cancel()
+			} else if err := brief.Unlock(); err != nil {
+				t.Error(err)
+			}
+		})
+		began := time.Now()
+		err = s.Do(around, func() error {
+			if waits {
+				return s.Do(within, func() error { return lockOnce(s, l.At(1)) })
+			}
+			if err := s.Do(within, func() error {
+				err := lockOnce(s, l.At(0)) // waits, until brief is unlocked
+				cancel()
+				time.Sleep(20 * time.Millisecond) // the end of the context interrupts the session, which waits for nothing
+				return err
+			}); err != nil {
+				return fmt.Errorf("within: %w", err)
+			}
+			waiting, stop := context.WithTimeout(context.Background(), 20*time.Second)
+			defer stop()
+			g, err := s.Lock(waiting, l.At(1))
+			if err == nil {
+				err = g.Unlock()
+			}
+			return err
+		})
+		if !errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 10*time.Second {
+			t.Errorf("waits within %v: %v after %v", waits, err, time.Since(began))
+		}
+		cancelWithin()
+		if err := taken.Unlock(); err != nil {
+			t.Error(err)
+		}
+		if waits {
+			if err := brief.Unlock(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := lockOnce(s, l.At(1)); err != nil { // nothing interrupts the session any more
+			t.Error(err)
+		}
+	}
+}
+
+// lockOnce acquires a lock and releases it.
+func lockOnce(s *Session, id LockID) error {
+	g, err := s.Lock(context.Background(), id)
+	if err == nil {
+		err = g.Unlock()
+	}
+	return err
 }
