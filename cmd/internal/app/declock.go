@@ -25,7 +25,7 @@ func Declock(env *command.Env) *cli.App {
 	a := command.New(env, "declock", "locks, object stores and trees on disaggregated memory", description)
 	a.Commands = []*cli.Command{
 		lockCommand(env), kvCommand(env), treeCommand(env), upCommand(env), replayCommand(env), statusCommand(env), inspectCommand(env), checkCommand(env), cleanCommand(env), forgetCommand(env), dropCommand(env), flushCommand(env),
-		traceCommand(env), exitCodesCommand(env), VersionCommand(env),
+		traceCommand(env), completionCommand(env), exitCodesCommand(env), VersionCommand(env),
 	}
 	a.Commands = append(a.Commands, node.Hidden(env)...)
 	a.Action = command.UnknownCommand

@@ -69,6 +69,9 @@ func Main(build func(*Env) *cli.App, args []string) int {
 func Run(a *cli.App, env *Env, args []string) error {
 	ctx, stop := signalContext(env)
 	defer stop()
+	if completing(args) && slices.Contains(args, "--") {
+		return nil // what follows is another program's; the cli package would run the command
+	}
 	err := a.RunContext(ctx, Reorder(a, args))
 	if out, ok := env.Stdout.(*checked); ok && err == nil {
 		err = out.err // what the cli package writes itself, as help
@@ -81,6 +84,11 @@ func Run(a *cli.App, env *Env, args []string) error {
 	}
 	return err
 }
+
+// CompletionFlag, as the last argument, has commands and flags printed that may stand there, for the completion of a shell.
+const CompletionFlag = "--generate-bash-completion"
+
+func completing(args []string) bool { return len(args) > 0 && args[len(args)-1] == CompletionFlag }
 
 // sameRequest is within what time a second signal is the first once more: timeout(1) sends each to the process and to its group.
 const sameRequest = 200 * time.Millisecond
@@ -119,7 +127,7 @@ func New(env *Env, name, usage, description string) *cli.App {
 	return &cli.App{
 		Name: name, HelpName: name, Usage: usage, Description: description, Version: Version(),
 		Reader: env.Stdin, Writer: env.Stdout, ErrWriter: env.Stderr,
-		OnUsageError: onUsageError, ExitErrHandler: func(*cli.Context, error) {},
+		EnableBashCompletion: true, OnUsageError: onUsageError, ExitErrHandler: func(*cli.Context, error) {},
 	}
 }
 
@@ -194,7 +202,7 @@ func arguments(c *cli.Context, usage string) error {
 // Reorder puts flags before the arguments of their command, where the flag
 // package wants them: "replay trace.csv --verify" is what people type.
 func Reorder(a *cli.App, args []string) []string {
-	if len(args) == 0 {
+	if len(args) == 0 || completing(args) {
 		return args
 	}
 	flags, commands := a.Flags, a.Commands
