@@ -69,3 +69,30 @@ func TestFencedNodeDropsNoBackup(t *testing.T) {
 		t.Errorf("%+v", *g)
 	}
 }
+
+// The drop of a backup to which a chain is under way fails, since the primary was given up: it returns when the node has heard of that, and releases no lock at that primary
+// any more. Else another would take the lock there, and the chain would land under it.
+func TestDropUnderWayWaitsForTheNews(t *testing.T) {
+	for _, underWay := range []bool{false, true} {
+		c, n, begin := backed(t, Config{Seed: 1, NewsDelay: fabric.Millisecond})
+		c.Go(n, "writer", func(port fabric.Port) {
+			p := port.(*Port)
+			g := begin(p)
+			c.Detach(OfCN(n.id), c.Now()+5*fabric.Millisecond)
+			c.FenceMN(0)
+			for c.Group(0).Epoch == g.Epoch {
+				_ = p.Pause(p.Now() + 10*fabric.Microsecond)
+			}
+			p.Interrupt()
+			if err := p.DropBackup(&g, 0, underWay); err == nil {
+				t.Error("the new primary was dropped")
+			}
+			if _, err := p.Replicas(0); underWay != errors.Is(err, fabric.ErrStaleEpoch) {
+				t.Errorf("under way %t: replicas: %v", underWay, err)
+			}
+		})
+		if err := c.Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
