@@ -208,9 +208,11 @@ func (c *Client) firstReads(u *unit, ops []fabric.Op) []fabric.Op {
 	if u.guess == 0 {
 		return append(ops, slots)
 	}
-	var object fabric.Op
-	c.readObject(&u.work, u.guess, &object)
-	return append(ops, object, slots, fabric.Load(u.n.At(u.guess.chunk().off64)))
+	n := len(ops)
+	ops = ops[:n+3] // there is room
+	c.readObject(&u.work, u.guess, &ops[n])
+	ops[n+1], ops[n+2] = slots, fabric.Load(u.n.At(u.guess.chunk().off64))
+	return ops
 }
 
 // settleFirst is what tryRead does with the results of its chain.
@@ -277,10 +279,10 @@ func (c *Client) takeValues(dst []byte) []byte {
 			*u.result = Result{Err: ErrNotFound}
 		case present:
 			c.stats.Gets++
-			it, from := c.item(&u.work), len(dst)
-			dst = append(dst, it.Value...)
-			it.Value = dst[from:len(dst):len(dst)]
-			*u.result = Result{Item: it}
+			from := len(dst)
+			u.result.Item, u.result.Err = c.item(&u.work), nil
+			dst = append(dst, u.result.Value...)
+			u.result.Value = dst[from:len(dst):len(dst)]
 		}
 	}
 	return dst

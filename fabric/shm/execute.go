@@ -69,8 +69,9 @@ const longChain = 6
 // for operations.
 func touch(ops []fabric.Op, m *memory) {
 	for i := range ops {
-		if offset := ops[i].Addr.Offset() &^ (wordSize - 1); offset+wordSize <= m.size {
-			atomic.LoadUint64((*uint64)(unsafe.Add(m.base, offset)))
+		at := ops[i].Addr.Offset() &^ (wordSize - 1)
+		for end := min(at+max(uint64(len(ops[i].Buf)), wordSize), m.size); at+wordSize <= end; at += cacheLine {
+			atomic.LoadUint64((*uint64)(unsafe.Add(m.base, at)))
 		}
 	}
 }
