@@ -81,8 +81,8 @@ func (w *world) storeOp(st *objstore.Client, p fabric.Port, op oracle.StoreOp) (
 	o.Ended, o.Fastest = w.seconds(p)
 	o.Last = w.roundedUp(p)
 	evicted := st.Stats().Evictions - before.Evictions
-	if o.Result != oracle.Unknown {
-		o.Evicted = evicted > 0
+	if o.Result != oracle.Unknown { // an eviction of unknown outcome leaks a chunk
+		o.Evicted = o.Evicted && evicted+st.Stats().Leaked-before.Leaked > 0
 	}
 	w.counts.Evicted += evicted
 	w.counts.Moved += st.Stats().Moved - before.Moved
