@@ -138,7 +138,7 @@ func TestLockInTheShell(t *testing.T) {
 func TestKilledLockInTheShell(t *testing.T) {
 	onEach(t, func(w *world, at []string) {
 		t := w.t
-		held := w.start(args("lock", at, "job", "--", "sh", "-c", "echo $$; exec sleep 1000")...)
+		held := w.start(args("lock", at, "job", "--", "sh", "-c", "echo $$; exec sleep 1000 >/dev/null 2>&1")...)
 		held.says("\n")
 		pid, err := strconv.Atoi(strings.TrimSpace(held.stdout.String()))
 		if err != nil {
