@@ -476,7 +476,7 @@ func (c *Client) publish(k *work, n int, a fabric.Addr, old, new uint64) (known 
 	cas := &c.before[n]
 	if err := c.l.Release(&c.hold, c.before[:n+1]); err != nil {
 		c.unsettle(k.n, k.bucket)
-		if mirrored && c.succeeded(k, err) {
+		if mirrored && c.succeeded(k, err, a, new, ^uint64(0)) {
 			return true, nil
 		}
 		return false, fmt.Errorf("objstore: %w", err)

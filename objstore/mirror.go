@@ -144,7 +144,7 @@ func (c *Client) releaseRefreshed(k *work, ops []fabric.Op) error {
 	}
 	if err := c.l.Release(&c.hold, ops); err != nil {
 		c.unsettle(k.n, k.bucket)
-		if mirrored && c.succeeded(k, err) {
+		if x := &ops[0]; mirrored && c.succeeded(k, err, x.Addr, k.h.meta(), expiryMask) {
 			return nil
 		}
 		return fmt.Errorf("objstore: %w", err)

@@ -11,8 +11,8 @@ import (
 // The primary of a replicated number may end in the middle of an operation, and a backup take its place (docs/replication.md). The operation outlasts that: its caller sees a wait.
 //
 //   - What has published nothing is begun again.
-//   - What all backups have, and the primary has not answered, is made if one of them serves in a later term: no other replica can be the primary then. Clients that have changed the
-//     object since have done that after it.
+//   - What all backups have, and the primary has not answered, is made if one of them serves in a later term and has it still. If it has not, the outcome is unknown: another client
+//     may have changed it since, or may have got the lock before, which was reset, and given the backups what the primary had.
 //   - Of what some backups may have the outcome is unknown. It is never begun again: others may have seen it, and changed it since.
 
 const (
@@ -21,6 +21,9 @@ const (
 	// outlastPauseNs is how often it looks.
 	outlastPauseNs = 200 * fabric.Microsecond
 )
+
+// expiryMask are the bits of an object's second word that a touch changes at the backups, too.
+const expiryMask = uint64(0xffffffff_00000000)
 
 // replaced reports whether an error may be that of a memory node whose place another takes.
 func replaced(err error) bool {
@@ -74,9 +77,10 @@ func (c *Client) answers(k *work) error {
 	return c.port.Do(ops[:])
 }
 
-// succeeded waits for what becomes of a change that all backups have, when the release with it has failed: it reports whether one of them serves in a later term.
-func (c *Client) succeeded(k *work, err error) bool {
-	if !replaced(err) {
+// succeeded waits for what becomes of a change that all backups have, when the release with it has failed: it reports whether one of them serves in a later term, and a word is
+// what the change makes it, in the bits of a mask. Nothing else makes it that.
+func (c *Client) succeeded(k *work, err error, a fabric.Addr, word, mask uint64) bool {
+	if !replaced(err) || word&mask == 0 { // so it may be for other reasons
 		return false
 	}
 	for until := c.port.Now() + outlastNs; c.port.Now() < until; {
@@ -88,11 +92,16 @@ func (c *Client) succeeded(k *work, err error) bool {
 			continue
 		}
 		b, err := k.n.Region.Backups(c.port)
-		if err == nil && b.Term() > k.term {
-			return true
+		if err != nil {
+			continue
 		}
-		if err == nil && c.answers(k) == nil {
-			return false // the same serves, with or without the change
+		c.ops[0] = fabric.Load(a)
+		err = c.port.Do(c.ops[:1])
+		switch {
+		case err == nil:
+			return b.Term() > k.term && c.ops[0].Old&mask == word&mask // the same primary serves with or without the change
+		case !replaced(err):
+			return false
 		}
 	}
 	return false

@@ -1,0 +1,80 @@
+package objstore
+
+import (
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lock"
+)
+
+// An unsure is a Locker that attaches its client as package hier does. The chain of a release is not executed, and something happens then.
+type unsure struct {
+	*cas.Locker
+	n    *sim.Node
+	then func()
+}
+
+func (l *unsure) Ready(fabric.Addr) error { return nil }
+
+func (l *unsure) Attach(mn fabric.MemID) error { return l.Port().Reattach(mn, l.n.MemoryEpoch(mn)) }
+
+func (l *unsure) Release(h *lock.Hold, before []fabric.Op) error {
+	then := l.then
+	if then == nil {
+		return l.Locker.Release(h, before)
+	}
+	l.then = nil
+	err := l.Locker.Release(h, nil)
+	if err == nil {
+		then()
+		err = fabric.ErrUnknownOutcome
+	}
+	return err
+}
+
+// The chain of a release is lost, and a backup promoted, which has the change: it is made. If the lock was reset before, another client has given the backups what the primary
+// had: then it is not.
+func TestChangeOverAPromotion(t *testing.T) {
+	for _, reset := range []bool{false, true} {
+		for _, op := range []string{"set", "touch"} {
+			w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 2, 3)
+			cfg := w.config()
+			cfg.Objects = 1
+			l := &unsure{Locker: cas.New(w.port(0), cas.Config{}), n: w.cns[0]}
+			c, err := w.open(0, cfg).Client(l)
+			wantErr(t, "client", err, nil)
+			c.SetNow(10)
+			if op == "touch" {
+				wantErr(t, "set", c.Set(b("k"), b("v"), Options{TTL: 5}), nil)
+			}
+			d := w.client(1, w.open(1, cfg))
+			d.SetNow(10)
+			l.then = func() {
+				if reset {
+					wantErr(t, "another's set", d.Set(b("other"), b("1"), Options{}), nil)
+					_, err := d.repair(spot{d.s.h.Parts[0], d.s.bucket(0, 0)})
+					wantErr(t, "repair", err, nil)
+				}
+				wantErr(t, "promote", w.c.Promote(w.mns[0]), nil)
+			}
+			change := func() error { return c.Set(b("k"), b("v"), Options{TTL: 7}) }
+			if op == "touch" {
+				change = func() error { return c.Touch(b("k"), 7) }
+			}
+			err = change()
+			e := w.client(1, w.open(1, cfg))
+			e.SetNow(16)
+			_, gerr := e.Get(b("k"))
+			if made := gerr == nil; made == reset {
+				t.Fatalf("%s, reset %t: %v", op, reset, gerr)
+			}
+			if reset {
+				wantErr(t, op, err, fabric.ErrUnknownOutcome)
+			} else {
+				wantErr(t, op, err, nil)
+			}
+		}
+	}
+}
