@@ -121,7 +121,6 @@ func slackFor(c class, n uint64) uint8 {
 
 func (w slotWord) fp() fingerprint { return fingerprint(w >> fpShift) }
 func (w slotWord) class() class    { return class(w >> classShift & (1<<classBits - 1)) }
-func (w slotWord) slack() uint8    { return uint8(w >> slackShift & maxSlack) }
 func (w slotWord) tag() uint8      { return uint8(w >> tagShift & maxTag) }
 func (w slotWord) chunk() chunk    { return chunk{off64: uint64(w & maxOffset64), class: w.class()} }
 
