@@ -18,6 +18,10 @@ import (
 // grace is for how long an interrupted client waits for a memory node that does not answer.
 const grace = 5 * time.Millisecond
 
+// backupGrace is the same for a backup, but it is at most Options.DeadAfter: what is left behind there costs a copy of the memory (memory.Backups). It is longer than a busy
+// machine or two lost packets hold an answer up. Meanwhile the client has the lock of one bucket, and its caller waits, whose context has ended.
+const backupGrace = time.Second
+
 // sever notes that frames may lie in the connection that has broken.
 func (l *lane) sever() {
 	if !l.severed.Swap(true) {
@@ -140,10 +144,13 @@ type limit struct {
 	passed chan struct{} // gets a token then
 	closed atomic.Bool   // the Port is closed, while a chain is under way
 
+	patience time.Duration // with backups: backupGrace
+	backups  atomic.Int32  // chains that are under way there
+
 	mu    sync.Mutex
 	on    bool // the Port is interrupted, or closed
 	timer *time.Timer
-	due   time.Time // when it is to fire: once it has fired it cannot be stopped, and may come late
+	since time.Time // from when on the wait is bounded: once the timer has fired it cannot be stopped, and may come late
 }
 
 // Interrupt is fabric.Port.Interrupt.
@@ -196,17 +203,30 @@ func (t *limit) renew(l *lane) {
 		t.pass()
 	default:
 		t.reset()
-		t.due = time.Now().Add(grace)
+		t.since = time.Now()
 		t.timer.Reset(grace)
 	}
+}
+
+// left returns how long the Port waits yet; mu is held.
+func (t *limit) left() time.Duration {
+	bound := grace
+	if t.backups.Load() > 0 {
+		bound = t.patience
+	}
+	return time.Until(t.since.Add(bound))
 }
 
 // expire ends the wait of a Port that is interrupted or closed.
 func (p *port) expire() {
 	p.limit.mu.Lock()
-	over := p.limit.on && !time.Now().Before(p.limit.due) // else it was set for a chain of before
-	if over {
+	left := p.limit.left()
+	over := p.limit.on && left <= 0 // else it was set for a chain of before, or there is one to a backup
+	switch {
+	case over:
 		p.limit.pass()
+	case p.limit.on:
+		p.limit.timer.Reset(left)
 	}
 	p.limit.mu.Unlock()
 	if !over {
@@ -238,7 +258,7 @@ func (p *port) Hurry() {
 // start gives a Port that is interrupted, or closed, its last time to wait; mu is held.
 func (t *limit) start(expire func()) {
 	t.on = true
-	t.due = time.Now().Add(grace)
+	t.since = time.Now()
 	t.timer = time.AfterFunc(grace, expire)
 }
 

@@ -52,6 +52,7 @@ type chain struct {
 	refused int                               // which
 	failure atomic.Pointer[fabric.ChainError] // of those that were sent: the first
 	lane    *lane
+	backup  bool       // it goes to a backup
 	limit   *limit     // the port's
 	results sync.Mutex // held while results are taken, or it is left
 	changes bool       // left: it changes memory
@@ -103,7 +104,7 @@ func (c *chain) complete() uint32 {
 // NewPort is peer.Network.NewPort.
 func (n *node) NewPort(box *inbox.Box) (fabric.Port, error) {
 	p := &port{n: n}
-	p.limit.passed = make(chan struct{}, 1)
+	p.limit.passed, p.limit.patience = make(chan struct{}, 1), min(backupGrace, n.DeadAfter)
 	p.Init(&n.Node, box, p)
 	return p, nil
 }
@@ -147,6 +148,9 @@ func (p *port) Begin(i uint32, ops []fabric.Op) {
 	}
 	if len(c.ops) > 0 {
 		c.lane = r.lanes[p.Lane%len(r.lanes)]
+		if c.backup = m.Backup != 0; c.backup {
+			p.limit.backups.Add(1)
+		}
 		if p.Interrupted() {
 			p.limit.renew(c.lane)
 		}
@@ -171,6 +175,9 @@ func (c *chain) trim(r *remote) {
 // ring belongs to a chain that has ended. complete and leave meet at state: one of them is first, and the other acts on what it finds.
 func (p *port) End(i uint32) error {
 	c := p.chains[i]
+	if c.lane != nil && c.backup {
+		defer p.limit.backups.Add(-1)
+	}
 	if c.lane != nil && !c.lane.await(c) {
 		return p.leave(i)
 	}

@@ -36,6 +36,7 @@ func newGroup(t *testing.T) *group {
 	c.change = serve
 	g.n, _ = c.Join(), c.Join()
 	g.sync()
+	g.known()
 	g.port = peertest.Open(t, g.n)
 	g.usable(g.port)
 	return g
@@ -400,6 +401,51 @@ func TestDropBackupInterrupted(t *testing.T) {
 	}
 	if x := g.now(); x.Replicas[1].Number == r.Backups[0].Number {
 		t.Errorf("%+v", *x)
+	}
+}
+
+// A client that is interrupted waits longer for a backup than for a primary, since what it leaves behind costs a copy: a pause of a backup is no error. A backup that stays silent is
+// left behind all the same.
+func TestInterruptedChainToBackup(t *testing.T) {
+	g := newGroup(t)
+	g.backupDo(fabric.Store(peertest.Word, 1)) // there is a lane
+	rep := g.port.(fabric.Replicator)
+	r, err := rep.Replicas(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.port.ClearInterrupt()
+	for i, before := range []bool{false, true} { // interrupted before the chain is posted, or while it is under way
+		word := uint64(5 + i)
+		goOn := g.b.stall(0)
+		if before {
+			g.port.Interrupt()
+		}
+		pending, err := rep.PostBackup(&r, 0, []fabric.Op{fabric.Store(peertest.Word, word)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !before {
+			g.port.Interrupt()
+		}
+		time.AfterFunc(20*grace, goOn)
+		if err := g.port.Wait(pending); err != nil {
+			t.Errorf("interrupted before it is posted %v: a backup that pauses: %v", before, err)
+		}
+		if got := g.word(g.b); got != word {
+			t.Errorf("the word is %d", got)
+		}
+		g.port.ClearInterrupt()
+	}
+	g.port.(*port).limit.patience = 20 * grace // less than that of the lane
+	defer g.b.stall(0)()
+	pending, err := rep.PostBackup(&r, 0, []fabric.Op{fabric.Store(peertest.Word, 7)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.port.Interrupt()
+	if err := g.port.Wait(pending); !errors.Is(err, fabric.ErrUnknownOutcome) || !errors.Is(err, fabric.ErrInterrupted) {
+		t.Errorf("a backup that is silent: %v", err)
 	}
 }
 

@@ -167,14 +167,14 @@ func TestLateTimerEndsNoOtherWait(t *testing.T) {
 	p.Interrupt()
 	defer p.ClearInterrupt()
 	p.limit.mu.Lock()
-	p.limit.due = time.Now().Add(time.Hour)
+	p.limit.since = time.Now().Add(time.Hour)
 	p.limit.mu.Unlock()
 	p.expire() // of the first
 	if p.limit.over.Load() {
 		t.Error("the wait is over, by a timer of before")
 	}
 	p.limit.mu.Lock()
-	p.limit.due = time.Now()
+	p.limit.since = time.Now().Add(-grace)
 	p.limit.mu.Unlock()
 	if p.expire(); !p.limit.over.Load() {
 		t.Error("the wait is not over when its time has passed")
