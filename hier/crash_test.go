@@ -41,6 +41,35 @@ func TestCrashedHolderOfAnIdleLock(t *testing.T) {
 	}
 }
 
+// A client comes when the crash of the holder's node is long known, and gives up; no other client wants the lock. The client's ticket, and its ID, are
+// not kept until one does.
+func TestGiveUpBehindCrashedNode(t *testing.T) {
+	for _, policy := range []string{"cql", "declock"} {
+		for _, mode := range []lock.Mode{lock.Shared, lock.Exclusive} {
+			r := newRig(t, 1, 2, policy, cql.Layout{CapacityBits: 2, VersionBits: 16})
+			r.client(0, "holder", func(k *hier.Locker) {
+				var h lock.Hold
+				acquire(t, k, &h, r.lock(0), lock.Exclusive)
+				sleep(k, fabric.Second)
+			})
+			r.c.At(fabric.Millisecond, func() { r.c.Kill(r.nodes[0]) })
+			r.client(1, "gives up", func(k *hier.Locker) {
+				at(k, 50*fabric.Millisecond)
+				var h lock.Hold
+				if err := k.Acquire(&h, &lock.Request{Lock: r.lock(0), Mode: mode, Deadline: 10 * us}); !errors.Is(err, lock.ErrTimeout) {
+					t.Errorf("%s %v: %v", policy, mode, err)
+				}
+			})
+			if err := r.c.RunUntil(51 * fabric.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+			if left, ids := r.tables[1].Len(), r.nodes[1].Abandoned(); left+ids != 0 {
+				t.Errorf("%s %v: %d local locks and %d client IDs are left", policy, mode, left, ids)
+			}
+		}
+	}
+}
+
 // A node dies while it waits; a survivor queues behind it after the death is
 // known. The grant that cannot be sent makes the lock be reset.
 func TestCrashedWaiterInTheQueue(t *testing.T) {

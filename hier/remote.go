@@ -162,11 +162,15 @@ func (k *Locker) await(s *shard, x *local, ticket *cql.Ticket, deadline fabric.T
 	if over {
 		k.reportUnreachable(granted.Lock.MN()) // the agent may have looked already after the tickets that the restart has made void
 	}
-	if came {
+	switch {
+	case came:
 		// The grant came between our giving up and this: let the agent see it again.
 		if closed := k.remote.Regrant(&granted); closed != nil {
 			k.recordLeftover(&granted, true, closed)
 		}
+	case k.table.suspects(granted.Lock, k.port.Now()):
+		// A crashed node's ticket may be before ours since before we came: then no grant comes, and if no other client wants the lock, no waiter finds out.
+		k.remote.AskReset(granted.Lock, granted.Index, cql.NodeFailure)
 	}
 	return err, true
 }
