@@ -231,7 +231,7 @@ func (k *Locker) perform(s *shard, x *local, h *lock.Hold, data []byte, before [
 	}
 	// The next holder must find what we wrote, and uses another queue pair.
 	s.mu.Unlock()
-	err := k.do(before)
+	err := k.awaitVerdict(x, h.Lock, k.do(before))
 	s.mu.Lock()
 	k.completeDeferred(x, true, err)
 	return nil, nil, err

@@ -65,7 +65,7 @@ func (t *Table) incarnationOf(mn fabric.MemID, epoch uint32, now fabric.Time) *i
 	if t.ended != nil { // nothing begins on a node that is fenced
 		l.close(t.ended)
 	}
-	first, why := false, fmt.Errorf("%w: memory node %v has restarted", lock.ErrLost, mn)
+	first, why := false, fmt.Errorf("%w: %w: memory node %v has restarted", lock.ErrLost, fabric.ErrStaleEpoch, mn)
 	if old != nil {
 		l.known, l.generation, l.addrGen, l.first, l.lost = old.known, old.generation, old.addrGen, old.first, old.lost
 		first = old.close(&why) // before any client is in the new one: no lock is handed over from one to the other

@@ -2,12 +2,13 @@ package hier
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 )
 
-// A memory node that is replicated may end, and another take its place: an acquisition outlasts that.
+// A memory node that is replicated may end, and another take its place: an acquisition outlasts that, and a release waits for it.
 
 const (
 	// outlastNs is how long an acquisition without a deadline waits for a memory node to be replaced: for longer than a lease and the fencing of a
@@ -62,4 +63,25 @@ func (k *Locker) outlasts(mn fabric.MemID, err error) bool {
 		return l.term != 0
 	}
 	return k.memoryOf(mn).Term != 0
+}
+
+// awaitVerdict waits, when an operation of a release at a replicated memory node has failed, until that answers, or another takes its place. Meanwhile no other client of the node gets
+// the lock, and a reset waits for this one. So if the term ends, no other has had the lock in it but by this release: the error says that it is lost, by a stale epoch.
+func (k *Locker) awaitVerdict(x *local, l fabric.Addr, err error) error {
+	if err == nil || x.incarnation.term == 0 {
+		return err
+	}
+	for until := k.port.Now() + outlastNs; k.outlasts(l.MN(), err) && k.port.Now() < until && !k.table.isEnded(); {
+		if k.notice(l.MN()); x.over() {
+			return fmt.Errorf("%w: %w", *x.incarnation.why.Load(), err)
+		}
+		k.one[0] = fabric.Load(l)
+		if now := k.port.Do(k.one[:]); now == nil || !k.outlasts(l.MN(), now) {
+			break
+		}
+		if k.port.Pause(min(until, k.port.Now()+outlastPauseNs)) != nil {
+			break
+		}
+	}
+	return err
 }

@@ -230,6 +230,53 @@ func TestSignalOfATermBefore(t *testing.T) {
 	r.run()
 }
 
+// TestReleaseOverAPromotion: the primary ends while it executes a release, and is replaced later. The release waits for that, also before it hands the lock to a client of its node, and says
+// that the lock is lost. If the primary serves on, its outcome is unknown.
+func TestReleaseOverAPromotion(t *testing.T) {
+	for _, waiter := range []bool{false, true} {
+		for _, ends := range []bool{true, false} {
+			r := newRig(t, 1, 2, "declock", cql.Layout{CapacityBits: 4, VersionBits: 16}, replicated, unsynced, silent, simulated(sim.Config{NewsDelay: 300 * us}))
+			r.client(0, "holder", func(k *hier.Locker) {
+				port := k.Port()
+				h := hookPort{}
+				k = r.hooked(0, port, &h)
+				var hold lock.Hold
+				acquire(t, k, &hold, r.lock(0), lock.Exclusive)
+				at(k, 200*us)
+				first := true
+				h.do = func(p fabric.Port, ops []fabric.Op) error {
+					if !first {
+						return p.Do(ops)
+					}
+					if first = false; ends {
+						r.c.KillMN(r.mn)
+					}
+					return &fabric.ChainError{Op: ops[0], Err: fabric.ErrUnknownOutcome}
+				}
+				err := k.Release(&hold, []fabric.Op{fabric.Store(r.data(0), 1)})
+				if !errors.Is(err, fabric.ErrUnknownOutcome) || ends != (errors.Is(err, lock.ErrLost) && errors.Is(err, fabric.ErrStaleEpoch)) {
+					t.Errorf("waiter %v, the primary ends %v: %v", waiter, ends, err)
+				}
+				if took := port.Now() - 200*us; ends && took < 300*us || !ends && took > 200*us {
+					t.Errorf("waiter %v, the primary ends %v: the release takes %d us", waiter, ends, took/us)
+				}
+			})
+			if waiter {
+				r.client(0, "waiter", func(k *hier.Locker) {
+					at(k, 100*us)
+					var hold lock.Hold
+					acquire(t, k, &hold, r.lock(0), lock.Exclusive)
+					if term := uint64(hold.Token) >> 48; ends && term != 2 {
+						t.Errorf("granted in term %d", term)
+					}
+					must(t, k.Release(&hold, nil))
+				})
+			}
+			r.run()
+		}
+	}
+}
+
 // TestManyPromotions: a memory node is moved more often than a token has generations, and tokens go on growing.
 func TestManyPromotions(t *testing.T) {
 	const moves = 1100

@@ -379,7 +379,7 @@ func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
 	if k.table.policy.Lean {
 		ticket.Lean = !hot && !x.stamp.Known()
 	}
-	err := k.remote.Release(ticket, before)
+	err := k.awaitVerdict(x, ticket.Lock, k.remote.Release(ticket, before))
 	if err != nil {
 		err = k.failed(x, ticket, err)
 	}

@@ -144,6 +144,8 @@ type Locker interface {
 	// chain where the mechanism can. The Hold is free afterwards, whatever the error
 	// (but for ErrMisuse, when nothing has been done).
 	// If an operation of before failed, the lock is released all the same.
+	// ErrLost and fabric.ErrStaleEpoch: the memory node has restarted, or another has taken its place, and until then no other
+	// client had the lock, but by this release.
 	//
 	// The Hold is of an Acquire of this Locker. One of another mechanism, and one that has been released, is ErrMisuse. One of another
 	// client is the caller's bug: a mechanism may refuse it (ErrMisuse) or release the lock in that client's name.

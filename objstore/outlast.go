@@ -11,8 +11,8 @@ import (
 // The primary of a replicated number may end in the middle of an operation, and a backup take its place (docs/replication.md). The operation outlasts that: its caller sees a wait.
 //
 //   - What has published nothing is begun again.
-//   - What all backups have, and the primary has not answered, is made if one of them serves in a later term and has it still. If it has not, the outcome is unknown: another client
-//     may have changed it since, or may have got the lock before, which was reset, and given the backups what the primary had.
+//   - What all backups have, and the primary has not answered, is made if one of them serves in a later term, and the lock was held until the term ended, or the change is there
+//     still. Else the outcome is unknown: another client may have got the lock before, which was reset, and given the backups what the primary had.
 //   - Of what some backups may have the outcome is unknown. It is never begun again: others may have seen it, and changed it since.
 
 const (
@@ -77,10 +77,11 @@ func (c *Client) answers(k *work) error {
 	return c.port.Do(ops[:])
 }
 
-// succeeded waits for what becomes of a change that all backups have, when the release with it has failed: it reports whether one of them serves in a later term, and a word is
-// what the change makes it, in the bits of a mask. Nothing else makes it that.
+// succeeded waits for what becomes of a change that all backups have, when the release with it has failed: it reports whether one of them serves in a later term, and has the change.
+// It has it if this client had the lock until the term ended, as the error may say, or if a word is what the change makes it, in the bits of a mask: nothing else makes it that.
 func (c *Client) succeeded(k *work, err error, a fabric.Addr, word, mask uint64) bool {
-	if !replaced(err) || word&mask == 0 { // so it may be for other reasons
+	held := errors.Is(err, lock.ErrLost) && errors.Is(err, fabric.ErrStaleEpoch)
+	if !replaced(err) || !held && word&mask == 0 { // so it may be for other reasons
 		return false
 	}
 	for until := c.port.Now() + outlastNs; c.port.Now() < until; {
@@ -99,7 +100,7 @@ func (c *Client) succeeded(k *work, err error, a fabric.Addr, word, mask uint64)
 		err = c.port.Do(c.ops[:1])
 		switch {
 		case err == nil:
-			return b.Term() > k.term && c.ops[0].Old&mask == word&mask // the same primary serves with or without the change
+			return b.Term() > k.term && (held || c.ops[0].Old&mask == word&mask) // the same primary serves with or without the change
 		case !replaced(err):
 			return false
 		}

@@ -1,6 +1,7 @@
 package objstore
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -14,6 +15,7 @@ type unsure struct {
 	*cas.Locker
 	n    *sim.Node
 	then func()
+	lost bool // it had the lock until the epoch ended
 }
 
 func (l *unsure) Ready(fabric.Addr) error { return nil }
@@ -29,7 +31,9 @@ func (l *unsure) Release(h *lock.Hold, before []fabric.Op) error {
 	err := l.Locker.Release(h, nil)
 	if err == nil {
 		then()
-		err = fabric.ErrUnknownOutcome
+		if err = fabric.ErrUnknownOutcome; l.lost {
+			err = errors.Join(err, lock.ErrLost, fabric.ErrStaleEpoch)
+		}
 	}
 	return err
 }
@@ -75,6 +79,40 @@ func TestChangeOverAPromotion(t *testing.T) {
 			} else {
 				wantErr(t, op, err, nil)
 			}
+		}
+	}
+}
+
+// The same where the client had the lock until the term ended: the change is made, though another client has changed the object since. So is a delete, which nothing shows.
+func TestChangeUntilAPromotion(t *testing.T) {
+	for _, op := range []string{"set", "delete", "touch"} {
+		w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 2, 3)
+		l := &unsure{Locker: cas.New(w.port(0), cas.Config{}), n: w.cns[0], lost: true}
+		c, err := w.open(0, w.config()).Client(l)
+		wantErr(t, "client", err, nil)
+		c.SetNow(10)
+		if op != "set" {
+			wantErr(t, "set", c.Set(b("k"), b("v"), Options{TTL: 5}), nil)
+		}
+		var d *Client
+		l.then = func() {
+			wantErr(t, "promote", w.c.Promote(w.mns[0]), nil)
+			d = w.client(1, w.open(1, w.config()))
+			d.SetNow(10)
+			wantErr(t, "another's set", d.Set(b("k"), b("later"), Options{}), nil)
+		}
+		switch op {
+		case "set":
+			err = c.Set(b("k"), b("v"), Options{})
+		case "delete":
+			err = c.Delete(b("k"))
+		default:
+			err = c.Touch(b("k"), 7)
+		}
+		wantErr(t, op, err, nil)
+		got, err := d.Get(b("k"))
+		if wantErr(t, "get", err, nil); string(got.Value) != "later" {
+			t.Errorf("after a %s, and another's set: %q", op, got.Value)
 		}
 	}
 }
