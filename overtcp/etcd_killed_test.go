@@ -70,7 +70,14 @@ func startEtcd(t *testing.T, dir string) *exec.Cmd {
 // startSelf starts this binary again as something else, and waits until it serves.
 func startSelf(t *testing.T, as string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
+	return startSelfBehind(t, nil, as)
+}
+
+// startSelfBehind is startSelf by another program.
+func startSelfBehind(t *testing.T, behind []string, as string) *exec.Cmd {
+	t.Helper()
+	args := append(behind, os.Args[0])
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), as)
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil { // closed with this process

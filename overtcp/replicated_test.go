@@ -58,9 +58,14 @@ type replicas struct {
 	options overtcp.Options
 	etcd    *exec.Cmd
 	mns     [3]*exec.Cmd
+	hosts   *hosts        // one for each memory node and each client; nil: all are on this one
+	ways    [3]*heldProxy // to etcd, of memory nodes; nil: direct
 }
 
-func newReplicas(t *testing.T) *replicas {
+func newReplicas(t *testing.T) *replicas { return newReplicasOn(t, nil, false) }
+
+// newReplicasOn is newReplicas on hosts; with ways, memory nodes reach etcd over what can be held up.
+func newReplicasOn(t *testing.T, h *hosts, ways bool) *replicas {
 	if testing.Short() {
 		t.Skip("leases run out")
 	}
@@ -69,12 +74,15 @@ func newReplicas(t *testing.T) *replicas {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	x := &replicas{t: t, dir: dir, address: fmt.Sprintf("tcp://%s/test?insecure=true&listen=127.0.0.1:0&dead-after=%v", filepath.Join(dir, "etcd.sock"), deadAfter)}
+	x := &replicas{t: t, dir: dir, hosts: h, address: fmt.Sprintf("tcp://%s/test?insecure=true&listen=%s&dead-after=%v", filepath.Join(dir, "etcd.sock"), h.own(), deadAfter)}
 	x.etcd = startEtcd(t, dir)
 	if x.options, err = overtcp.Parse(strings.TrimPrefix(x.address, "tcp:")); err != nil {
 		t.Fatal(err)
 	}
 	for id := range x.mns {
+		if ways {
+			x.ways[id] = newHeldProxy(t, filepath.Join(dir, fmt.Sprintf("way%d.sock", id)), x.options.Etcd[0])
+		}
 		x.start(fabric.MemID(id))
 	}
 	open(t, x.address) // a compute node, which copies to backups
@@ -84,7 +92,16 @@ func newReplicas(t *testing.T) *replicas {
 
 func (x *replicas) start(id fabric.MemID) {
 	x.t.Helper()
-	x.mns[id] = startSelf(x.t, fmt.Sprintf("%s=%d %s", replicaEnv, id, x.address))
+	address := x.on(int(id))
+	if w := x.ways[id]; w != nil {
+		address = strings.Replace(address, x.options.Etcd[0], w.l.Addr().String(), 1)
+	}
+	x.mns[id] = startSelfBehind(x.t, x.hosts.behind(int(id)), fmt.Sprintf("%s=%d %s", replicaEnv, id, address))
+}
+
+// on returns the address of the cluster for a program on a host.
+func (x *replicas) on(host int) string {
+	return strings.Replace(x.address, x.hosts.own(), x.hosts.listen(host), 1)
 }
 
 // await waits until the coordinator's state shows something.

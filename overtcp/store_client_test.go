@@ -81,7 +81,9 @@ func serveStoreClient(with string) (io.Closer, error) {
 }
 
 func (w *StoreWorker) open() (err error) {
-	w.cluster, err = declock.Open(context.Background(), w.address)
+	ctx, cancel := context.WithTimeout(context.Background(), storeOpLimit)
+	defer cancel()
+	w.cluster, err = declock.Open(ctx, w.address)
 	return err
 }
 
@@ -96,6 +98,14 @@ func failoverName(round, number int) string { return fmt.Sprintf("s%d.%d", numbe
 func (w *StoreWorker) Start(r StoreRound, _ *struct{}) error {
 	w.over.Store(false)
 	w.ops = nil
+	select {
+	case <-w.cluster.Done(): // it was given up
+		w.cluster.Close()
+		if err := w.open(); err != nil {
+			return err
+		}
+	default:
+	}
 	for number := range failoverNumbers {
 		s, err := failoverStore(context.Background(), w.cluster, r.Round, number)
 		if err != nil {

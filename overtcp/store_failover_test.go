@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/rpc"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -17,14 +18,19 @@ import (
 	"github.com/declock/declock/internal/boottime"
 )
 
+// storeOpLimit bounds each operation by a context.
+const storeOpLimit = 30 * time.Second
+
 // A storeLoad is clients in processes of their own, which use stores on replicated numbers.
 type storeLoad struct {
 	*replicas
-	own     *declock.Cluster
-	workers []*rpc.Client
-	round   int
-	failed  int // operations
-	done    int
+	own        *declock.Cluster
+	workers    []*rpc.Client
+	processes  []*exec.Cmd // of the workers
+	clientWays []*heldProxy
+	round      int
+	failed     int // operations
+	done       int
 }
 
 func newStoreLoad(x *replicas) *storeLoad {
@@ -32,7 +38,8 @@ func newStoreLoad(x *replicas) *storeLoad {
 	l.own, _ = open(x.t, x.address)
 	for i := range 2 {
 		socket := filepath.Join(x.dir, fmt.Sprintf("client%d", i))
-		startSelf(x.t, fmt.Sprintf("%s=%s %s", storeClientEnv, socket, x.address))
+		host := len(x.mns) + i
+		l.processes = append(l.processes, startSelfBehind(x.t, x.hosts.behind(host), fmt.Sprintf("%s=%s %s", storeClientEnv, socket, l.clientWay(i, x.on(host)))))
 		c, err := rpc.Dial("unix", socket)
 		if err != nil {
 			x.t.Fatal(err)
@@ -47,7 +54,7 @@ func (l *storeLoad) begin() {
 	l.t.Helper()
 	l.round++
 	for i, w := range l.workers {
-		if err := w.Call("StoreWorker.Start", StoreRound{l.round, 100 * i, 30 * time.Second}, nil); err != nil {
+		if err := w.Call("StoreWorker.Start", StoreRound{l.round, 100 * i, storeOpLimit}, nil); err != nil {
 			l.t.Fatal(err)
 		}
 	}
@@ -57,10 +64,18 @@ func (l *storeLoad) begin() {
 // end ends the load, judges what clients have seen, and drops the stores. It returns what was done.
 func (l *storeLoad) end() (ops []storeOp) {
 	l.t.Helper()
-	for _, w := range l.workers {
+	for i, w := range l.workers {
 		var some []storeOp
-		if err := w.Call("StoreWorker.Stop", struct{}{}, &some); err != nil {
-			l.t.Fatal(err)
+		call := w.Go("StoreWorker.Stop", struct{}{}, &some, make(chan *rpc.Call, 1))
+		select {
+		case <-call.Done:
+		case <-time.After(storeOpLimit + 30*time.Second):
+			_ = l.processes[i].Process.Signal(syscall.SIGQUIT) // it shows where its goroutines are
+			time.Sleep(time.Second)
+			l.t.Fatalf("operations of client %d are stuck", i)
+		}
+		if call.Error != nil {
+			l.t.Fatal(call.Error)
 		}
 		ops = append(ops, some...)
 	}
@@ -85,6 +100,9 @@ func (l *storeLoad) end() (ops []storeOp) {
 	}
 	l.done += len(ops)
 	for _, o := range ops {
+		if o.Ended-o.Began > storeOpLimit+5*time.Second {
+			l.t.Errorf("%s of client %d on number %d has taken %v", o.Op, o.Client, o.Number, o.Ended-o.Began)
+		}
 		if o.Err != "" {
 			l.failed++
 			l.t.Logf("%s of client %d on number %d, after %v: %s", o.Op, o.Client, o.Number, o.Ended-o.Began, o.Err)
