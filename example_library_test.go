@@ -2,6 +2,7 @@ package declock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -175,4 +176,25 @@ func ExampleStore_GetMulti() {
 	// a: "1" <nil>
 	// b: "2" <nil>
 	// c: "" objstore: key not found
+}
+
+// Locks by name: any text is a lock, no two of them are the same, and a name that is not in use costs nothing.
+func ExampleCluster_Names() {
+	c := opening()
+	defer c.Close()
+	ctx := context.Background()
+	orders, err := c.Names(ctx, "orders", 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	g, err := orders.Lock(ctx, "customer 17")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = orders.TryLock(ctx, "customer 17")
+	fmt.Println(errors.Is(err, lock.ErrBusy))
+	if err := g.Unlock(); err != nil {
+		log.Fatal(err)
+	}
+	// Output: true
 }

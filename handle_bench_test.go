@@ -76,3 +76,21 @@ func BenchmarkHandle(b *testing.B) {
 		}
 	}
 }
+
+// A lock by name, which is bound to its lock already.
+func BenchmarkNames(b *testing.B) {
+	c, _ := open(b)
+	x, err := c.Names(b.Context(), "names", 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		g, err := x.Lock(b.Context(), "orders/17")
+		if err == nil {
+			err = g.Unlock()
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -50,7 +50,7 @@ func (g Guard) Lost() <-chan struct{} {
 	}
 	w := g.h.watch.Load()
 	if w == nil {
-		w = l.watch(grant{g.h.Lock, g.token})
+		w = l.watch(grant{g.h.Lock, g.h.Token})
 		g.h.watch.Store(w)
 		if !g.current() { // Unlock has not seen it, perhaps
 			l.forget(g.h.watch.Swap(nil))

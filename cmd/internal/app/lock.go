@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -32,7 +33,7 @@ refuse what comes late. If the lock is lost, because a memory node has restarted
 If this process is killed, the command is killed with it.
 
 The exit code is that of the command, 128 and the number of the signal that ended it, 69 if it cannot be run, 1 (--conflict-exit-code) if the lock was not
-free in time, 13 if it was lost, or else as "declock exit-codes" says. Of all names some share a lock: --table NAME has 1024 of them.
+free in time, 13 if it was lost, or else as "declock exit-codes" says. No two names share a lock; --table NAME has names of its own.
 
 Examples:
    declock lock --cluster shm:demo backup -- tar -cf backup.tar /srv
@@ -43,8 +44,6 @@ const (
 	tokenEnv = "DECLOCK_TOKEN"
 	// heldEnv has the locks that commands around this one hold, so that none waits for itself.
 	heldEnv = "DECLOCK_LOCKS"
-	// tableSize is how many locks a table has.
-	tableSize = 1024
 )
 
 // Exit codes of flock(1).
@@ -80,7 +79,7 @@ func lockCommand(env *command.Env) *cli.Command {
 			&cli.DurationFlag{Name: "timeout", Usage: "give up when the lock was not free for so long; 0s: at once", DefaultText: "never", Destination: &l.timeout},
 			command.CountFlag(&l.conflict, "conflict-exit-code", flockConflict, 0, 255, "exit code if the lock was not free in time"),
 			command.ChoiceFlag(&l.lost, "on-lost", "TERM", "signal to the command when the lock is lost", "TERM", "INT", "HUP", "USR1", "USR2", "KILL", "none"),
-			&cli.StringFlag{Name: "table", Usage: "`NAME` of the locks among which that of NAME is", Value: "shell", Destination: &l.table}),
+			&cli.StringFlag{Name: "table", Usage: "`NAME` of the table of names", Value: "shell", Destination: &l.table}),
 		Action: func(c *cli.Context) error {
 			if l.bounded = c.IsSet("timeout"); l.timeout < 0 {
 				return command.Usage(c, "--timeout %v is negative", l.timeout)
@@ -105,16 +104,15 @@ func (l *locked) run(ctx context.Context, at scheme.Cluster, name string, argv [
 			err = cerr
 		}
 	}()
-	table, err := cluster.Locks(ctx, l.table, tableSize)
+	names, err := cluster.Names(ctx, l.table, 0)
 	if err != nil {
 		return err
 	}
-	id := table.Key([]byte(name))
-	l.held = fmt.Sprintf("%s,%d", at.Address(), id.Addr())
+	l.held = fmt.Sprintf("%s,%s,%s", at.Address(), url.QueryEscape(l.table), url.QueryEscape(name))
 	if slices.Contains(strings.Fields(os.Getenv(heldEnv)), l.held) {
-		return exit.Errorf(exit.Busy, "%q is a lock that a command around this one holds, by this name or another that shares it: it would wait for itself", name)
+		return exit.Errorf(exit.Busy, "%q is a lock that a command around this one holds: it would wait for itself", name)
 	}
-	g, err := l.acquire(ctx, cluster, id)
+	g, err := l.acquire(ctx, names, name)
 	if errors.Is(err, lock.ErrTimeout) || errors.Is(err, lock.ErrBusy) {
 		return exit.Errorf(exit.Code(l.conflict), "lock %q was not free in time (--timeout %v)", name, l.timeout)
 	}
@@ -124,20 +122,20 @@ func (l *locked) run(ctx context.Context, at scheme.Cluster, name string, argv [
 	return l.command(g, name, argv)
 }
 
-func (l *locked) acquire(ctx context.Context, c *declock.Cluster, id declock.LockID) (declock.Guard, error) {
-	acquire, try := c.Lock, c.TryLock
+func (l *locked) acquire(ctx context.Context, names *declock.Names, name string) (declock.Guard, error) {
+	acquire, try := names.Lock, names.TryLock
 	if l.shared {
-		acquire, try = c.RLock, c.TryRLock
+		acquire, try = names.RLock, names.TryRLock
 	}
 	if !l.bounded {
-		return acquire(ctx, id)
+		return acquire(ctx, name)
 	}
 	if l.timeout == 0 {
-		return try(ctx, id)
+		return try(ctx, name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	return acquire(ctx, id)
+	return acquire(ctx, name)
 }
 
 // command runs the command, and releases the lock when it has ended.
