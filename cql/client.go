@@ -34,6 +34,8 @@ type Ticket struct {
 	Sent Stamp
 	// Unreleased says, after a Release that has failed, that the fabric has refused to execute it: the ticket is in the queue.
 	Unreleased bool
+	// Without says, after a Release that has failed, that the lock may be released though operations of before have not been executed.
+	Without bool
 
 	seen uint64 // the head that the waiter saw last, plus 1; 0: it has not looked
 	// Carried is the value that the grant brought, or that the release is to send along with it.

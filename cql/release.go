@@ -75,7 +75,9 @@ func (c *Client) releaseFailed(p *Ticket, before []fabric.Op, k int, err error) 
 		// before failed and the FAA did not take place. Nor, perhaps, did the WRITE of the value: the
 		// next holder is to find what the memory node has.
 		p.Carried = Carried{}
-		return errors.Join(err, c.Release(p, nil))
+		again := c.Release(p, nil)
+		p.Without = errors.Is(again, fabric.ErrUnknownOutcome)
+		return errors.Join(err, again)
 	case k <= n:
 		p.Unreleased = fabric.Refused(err)
 		c.onAtomicError(p.Lock, err)

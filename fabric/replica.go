@@ -27,6 +27,7 @@ type Replicator interface {
 type Replicas struct {
 	Mem     MemID
 	Epoch   uint32 // in which the primary serves
+	Before  uint32 // the last epoch of the term before; 0: there is none
 	Term    uint32 // of the number: it is greater when a backup has become the primary
 	N       int
 	Backups [MaxBackups]Backup // in the order in which they would be promoted

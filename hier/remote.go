@@ -286,7 +286,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		k.recordUnknown(x)
 	}
 	if x.holders == 1 && x.queue.head == nil && x.handoff.deferred == 0 {
-		return k.giveUp(s, x, before) // no other client of this node is concerned
+		return k.giveUp(s, x, before, nil) // no other client of this node is concerned
 	}
 	wait, rest, err := k.work(s, x, h, data, before, slack)
 	if x.over() { // since we looked: clients of the new incarnation may wait here
@@ -304,7 +304,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		x.handoff.keep(h, data, wait != nil, err)
 		k.handOver(x, w)
 	default:
-		rerr := k.giveUp(s, x, rest)
+		rerr := k.giveUp(s, x, rest, err)
 		if err == nil {
 			return rerr
 		}
@@ -355,8 +355,8 @@ func (k *Locker) handOver(x *local, w *waiter) {
 }
 
 // giveUp gives the remote lock up, for its last holder (lines 26 to 31). A waiter of this node
-// begins to acquire it only when that is done. The shard is locked at entry, and unlocked after.
-func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
+// begins to acquire it only when that is done. failed is what has become of operations that came before these. The shard is locked at entry, and unlocked after.
+func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op, failed error) error {
 	if !k.table.ordinary(x, evRelease) {
 		k.table.stepWith(x, evRelease)
 	}
@@ -379,7 +379,10 @@ func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op) error {
 	if k.table.policy.Lean {
 		ticket.Lean = !hot && !x.stamp.Known()
 	}
-	err := k.awaitVerdict(x, ticket.Lock, k.remote.Release(ticket, before))
+	err := k.remote.Release(ticket, before)
+	if failed == nil && !ticket.Without { // else the lock may be another's, which has not seen them
+		err = k.awaitVerdict(x, ticket.Lock, err)
+	}
 	if err != nil {
 		err = k.failed(x, ticket, err)
 	}

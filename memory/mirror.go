@@ -64,6 +64,12 @@ func (b *Backups) Each(f func(i int) error) error {
 // Term returns the term in which the primary serves.
 func (b *Backups) Term() uint32 { return b.group.Term }
 
+// Epoch returns in which epoch the primary serves.
+func (b *Backups) Epoch() uint32 { return b.group.Epoch }
+
+// Before returns the last epoch of the term before.
+func (b *Backups) Before() uint32 { return b.group.Before }
+
 // Synced calls f with the backups that are in sync: for checks.
 func (b *Backups) Synced(f func(i int) error) error {
 	for i := range b.group.N {

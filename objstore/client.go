@@ -271,7 +271,8 @@ type work struct {
 	hint      slotWord // where the object may be, if the location cache does not know
 	handedOff bool     // what was found came with a handoff
 	begun     bool     // the change may be at the primary or a backup
-	term      uint32   // of a replicated number, when the change was begun
+	term      uint32   // of a replicated number, when the change was begun; and the epoch
+	epoch     uint32
 	loaded    slotWord // the object of this word is in c.obj
 	found     bool
 	word      slotWord    // of the object

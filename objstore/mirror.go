@@ -118,7 +118,7 @@ func (c *Client) read(k *work) []byte {
 // mirrorChange is mirror for the change of a key's operation. If it fails, it releases the lock, with nothing changed at the primary.
 func (c *Client) mirrorChange(k *work, before []fabric.Op, x slotChange) (begun bool, err error) {
 	b, err := k.n.Region.Backups(c.port)
-	if k.term = b.Term(); err == nil {
+	if k.term, k.epoch = b.Term(), b.Epoch(); err == nil {
 		begun, err = c.mirror(k.n, k.bucket, c.read(k), before, x)
 	}
 	if k.begun = begun; err != nil {
@@ -133,7 +133,7 @@ func (c *Client) releaseRefreshed(k *work, ops []fabric.Op) error {
 	mirrored := false
 	if k.n.Region.Replicated() {
 		b, err := k.n.Region.Backups(c.port)
-		if k.term = b.Term(); err == nil {
+		if k.term, k.epoch = b.Term(), b.Epoch(); err == nil {
 			k.begun, mirrored = true, !b.None()
 			err = b.Write(ops)
 		}

@@ -100,7 +100,8 @@ func (c *Client) succeeded(k *work, err error, a fabric.Addr, word, mask uint64)
 		err = c.port.Do(c.ops[:1])
 		switch {
 		case err == nil:
-			return b.Term() > k.term && (held || c.ops[0].Old&mask == word&mask) // the same primary serves with or without the change
+			// The same primary serves with or without the change. In another epoch of the term, others may have undone it.
+			return b.Term() > k.term && (held && b.Before() == k.epoch || word&mask != 0 && c.ops[0].Old&mask == word&mask)
 		case !replaced(err):
 			return false
 		}

@@ -116,3 +116,48 @@ func TestChangeUntilAPromotion(t *testing.T) {
 		}
 	}
 }
+
+// The primary begins anew with its memory before the term ends, when no backup can take its place: the client had the lock until then, but another had it after that, and has given the
+// backups what the primary had. The change is not made.
+func TestChangeUntilARestart(t *testing.T) {
+	for _, op := range []string{"set", "delete", "touch"} {
+		w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 2, 3)
+		cfg := w.config()
+		cfg.Objects = 1
+		l := &unsure{Locker: cas.New(w.port(0), cas.Config{}), n: w.cns[0], lost: true}
+		c, err := w.open(0, cfg).Client(l)
+		wantErr(t, "client", err, nil)
+		c.SetNow(10)
+		if op != "set" {
+			wantErr(t, "set", c.Set(b("k"), b("v"), Options{TTL: 9}), nil)
+		}
+		l.then = func() {
+			for _, mn := range []fabric.MemID{2, 1, 0} {
+				w.c.KillMN(mn)
+			}
+			for mn := range fabric.MemID(3) {
+				w.c.RestartServer(mn)
+			}
+			d := w.client(1, w.open(1, cfg))
+			d.SetNow(10)
+			wantErr(t, "another's set", d.Set(b("other"), b("1"), Options{}), nil)
+			_, err := d.repair(spot{d.s.h.Parts[0], d.s.bucket(0, 0)})
+			wantErr(t, "repair", err, nil)
+			wantErr(t, "promote", w.c.Promote(w.mns[0]), nil)
+		}
+		switch op {
+		case "set":
+			err = c.Set(b("k"), b("v"), Options{})
+		case "delete":
+			err = c.Delete(b("k"))
+		default:
+			err = c.Touch(b("k"), 7)
+		}
+		wantErr(t, op, err, fabric.ErrUnknownOutcome)
+		d := w.client(1, w.open(1, cfg))
+		d.SetNow(10)
+		if _, err = d.Get(b("k")); (err == nil) == (op == "set") {
+			t.Errorf("after a %s that was undone: %v", op, err)
+		}
+	}
+}

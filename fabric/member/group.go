@@ -21,6 +21,8 @@ type Group struct {
 	Term uint32 `json:"term"`
 	// Epoch is that of the number, as MN.Epoch is of one without a group: it grows whenever the primary is another one, or has begun anew.
 	Epoch uint32 `json:"epoch"`
+	// Before is the last epoch of the term before: what was begun in it, and in no other, was under way when that term ended.
+	Before uint32 `json:"before,omitempty"`
 	// Serving: all that may still act have acknowledged the epoch. Before that the primary lets no compute node in.
 	Serving bool `json:"serving,omitempty"`
 	// Replicas are the copies, the primary's first. None: what the number had was given up.
@@ -308,7 +310,7 @@ func (l *Ledger) promoted(g *Group, i int) *Group {
 		n.Made++
 		n.Replicas = append(n.Replicas, Replica{Host: r.Host, ID: r.ID, Number: n.Made})
 	}
-	n.Term, n.Epoch, n.Serving = g.Term+1, l.Epochs[g.ID]+1, false
+	n.Term, n.Before, n.Epoch, n.Serving = g.Term+1, g.Epoch, l.Epochs[g.ID]+1, false
 	return n
 }
 

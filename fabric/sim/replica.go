@@ -22,7 +22,7 @@ func (p *Port) Replicas(mem fabric.MemID) (r fabric.Replicas, err error) {
 	if g == nil {
 		return r, fmt.Errorf("sim: %v: %w", mem, fabric.ErrNodeDown)
 	}
-	r.Mem, r.Epoch, r.Term = mem, g.Epoch, g.Term
+	r.Mem, r.Epoch, r.Before, r.Term = mem, g.Epoch, g.Before, g.Term
 	if p.epoch(mem) != g.Epoch {
 		return r, fmt.Errorf("sim: %v: %w", mem, fabric.ErrStaleEpoch)
 	}
