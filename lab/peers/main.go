@@ -29,6 +29,7 @@ func main() {
 // options are what to measure.
 type options struct {
 	cluster, etcd, redis string
+	single               string // with it, stores are compared
 	clients, rounds      int
 	window               time.Duration
 }
@@ -36,6 +37,7 @@ type options struct {
 func run(ctx context.Context) error {
 	var o options
 	flag.StringVar(&o.cluster, "cluster", "", "address of a cluster with a memory node, as declock.Open takes it")
+	flag.StringVar(&o.single, "single", "", "address of a cluster without replicas: compare stores, and not locks; --cluster has two copies then, and --etcd is NAME=ENDPOINT,..;..")
 	flag.StringVar(&o.etcd, "etcd", "", "endpoint of an etcd")
 	flag.StringVar(&o.redis, "redis", "", "host:port of a Redis server; none: redis-server is started for the time")
 	flag.IntVar(&o.clients, "clients", 32, "clients, where there are many")
@@ -53,16 +55,20 @@ func run(ctx context.Context) error {
 		defer server.stop()
 		o.redis = server.addr
 	}
-	peers, err := connect(ctx, &o)
-	if err != nil {
-		return err
+	connect, loads := connect, loads
+	if o.single != "" {
+		connect, loads = stores, []load{loads[0], {"many clients", true, false}}
 	}
+	peers, err := connect(ctx, &o)
 	defer func() {
 		for _, p := range peers {
 			p.close()
 		}
 	}()
-	rows, err := measure(ctx, &o, peers)
+	if err != nil {
+		return err
+	}
+	rows, err := measure(ctx, &o, peers, loads)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ type row struct {
 }
 
 // measure measures all loads, peers in turns.
-func measure(ctx context.Context, o *options, peers []*peer) (rows []row, err error) {
+func measure(ctx context.Context, o *options, peers []*peer, loads []load) (rows []row, err error) {
 	for _, l := range loads {
 		clients := 1
 		if l.many {

@@ -19,8 +19,8 @@ type redisServer struct {
 	dir  string
 }
 
-// startRedis starts redis-server.
-func startRedis(ctx context.Context) (*redisServer, error) {
+// startRedis starts redis-server, with more flags.
+func startRedis(ctx context.Context, more ...string) (*redisServer, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, fmt.Errorf("no redis-server on PATH (Debian: apt-get install redis-server); or give --redis HOST:PORT: %w", err)
@@ -35,7 +35,7 @@ func startRedis(ctx context.Context) (*redisServer, error) {
 	if s.dir, err = os.MkdirTemp("", "declock-peers"); err != nil {
 		return nil, err
 	}
-	s.cmd = exec.Command(program, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", s.dir)
+	s.cmd = exec.Command(program, append([]string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", s.dir}, more...)...)
 	if err := s.cmd.Start(); err != nil {
 		_ = os.RemoveAll(s.dir)
 		return nil, err

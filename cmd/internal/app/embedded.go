@@ -30,7 +30,7 @@ type Embedded struct {
 	Huge, policy, profile             string
 	memcached, redis                  string // of the first compute node; the others have the ports behind it
 	Mns, cns, procs, MaxCN, lockQueue int
-	replicas                          int // of each memory node; 0: 1
+	Replicas                          int // of each memory node; 0: 1
 	Size                              uint64
 }
 
@@ -58,12 +58,12 @@ func (e *Embedded) Launch(ctx context.Context, messages io.Writer) (*fleet.Fleet
 	for range e.Mns {
 		flags := []string{"--size", strconv.FormatUint(e.Size, 10), "--max-cn", strconv.Itoa(e.MaxCN),
 			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.Huge}
-		if e.replicas > 1 {
-			flags = append(flags, "--replicas", strconv.Itoa(e.replicas))
+		if e.Replicas > 1 {
+			flags = append(flags, "--replicas", strconv.Itoa(e.Replicas))
 		}
 		cfg.Memory = append(cfg.Memory, flags)
 	}
-	cfg.Replicated = e.replicas > 1
+	cfg.Replicated = e.Replicas > 1
 	if e.Fabric == "tcp" {
 		return e.launchTCP(ctx, cfg)
 	}

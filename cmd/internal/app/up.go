@@ -37,7 +37,7 @@ func upCommand(env *command.Env) *cli.Command {
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the cluster", Value: "demo", Destination: &e.Name},
 			e.fabricFlag("what the nodes talk over: tcp is on this machine's loopback, without TLS, with an etcd of its own"),
 			command.CountFlag(&e.Mns, "mns", 1, 1, scheme.MaxMN, "memory nodes"),
-			command.CountFlag(&e.replicas, "replicas", 1, 1, tcp.MaxReplicas, "with --fabric tcp: copies of each memory node, on others: locks and stores go on when one fails; trees cannot be on them yet"),
+			command.CountFlag(&e.Replicas, "replicas", 1, 1, tcp.MaxReplicas, "with --fabric tcp: copies of each memory node, on others: locks and stores go on when one fails; trees cannot be on them yet"),
 			command.CountFlag(&e.cns, "cns", 4, 1, int(fabric.MaxCN), "compute nodes"),
 			command.SizeFlag(&e.Size, "size", "1GiB", "memory of a memory node, as 64MiB, 1GiB, 1e9"),
 			command.LockFlag(&e.policy),
@@ -60,11 +60,11 @@ func upCommand(env *command.Env) *cli.Command {
 				return err
 			}
 			switch {
-			case e.replicas > 1 && e.Fabric != "tcp":
-				return command.Usage(c, "--replicas %d needs --fabric tcp", e.replicas)
-			case e.replicas > e.Mns:
-				return command.Usage(c, "--replicas %d is more than --mns %d: each copy is on another memory node", e.replicas, e.Mns)
-			case e.replicas > 1 && (e.memcached != "" || e.redis != ""):
+			case e.Replicas > 1 && e.Fabric != "tcp":
+				return command.Usage(c, "--replicas %d needs --fabric tcp", e.Replicas)
+			case e.Replicas > e.Mns:
+				return command.Usage(c, "--replicas %d is more than --mns %d: each copy is on another memory node", e.Replicas, e.Mns)
+			case e.Replicas > 1 && (e.memcached != "" || e.redis != ""):
 				return command.Usage(c, "--memcached and --redis need a store, which cannot be on memory nodes with --replicas yet")
 			}
 			if e.cns > e.MaxCN {

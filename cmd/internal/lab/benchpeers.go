@@ -103,8 +103,17 @@ func (o *peersOptions) run(ctx context.Context, env *command.Env) error {
 		return err
 	}
 	defer etcd.Close()
-	cmd := exec.CommandContext(ctx, program, "--cluster", f.Address()+"?insecure=true&listen=127.0.0.1:0", "--etcd", etcd.Endpoint(), "--redis", o.redis,
-		"--clients", strconv.Itoa(o.clients), "--rounds", strconv.Itoa(o.rounds), "--window", o.window.String())
+	r, err := o.compare(ctx, env, program, "--cluster", f.Address()+"?insecure=true&listen=127.0.0.1:0", "--etcd", etcd.Endpoint())
+	if err != nil {
+		return err
+	}
+	return o.show(env, "peers", r, r.claims())
+}
+
+// compare runs lab/peers.
+func (o *peersOptions) compare(ctx context.Context, env *command.Env, program string, args ...string) (*peersReport, error) {
+	cmd := exec.CommandContext(ctx, program, append(args, "--redis", o.redis,
+		"--clients", strconv.Itoa(o.clients), "--rounds", strconv.Itoa(o.rounds), "--window", o.window.String())...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.WaitDelay = 10 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches it through us
@@ -112,15 +121,15 @@ func (o *peersOptions) run(ctx context.Context, env *command.Env) error {
 	cmd.Stdout, cmd.Stderr = &out, env.Stderr
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
-		return fmt.Errorf("lab/peers: %w", err)
+		return nil, fmt.Errorf("lab/peers: %w", err)
 	}
-	var r peersReport
-	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
-		return fmt.Errorf("lab/peers: %w", err)
+	r := new(peersReport)
+	if err := json.Unmarshal(out.Bytes(), r); err != nil {
+		return nil, fmt.Errorf("lab/peers: %w", err)
 	}
-	return o.show(env, &r)
+	return r, nil
 }
 
 // build builds lab/peers.
@@ -139,13 +148,12 @@ func (o *peersOptions) build(ctx context.Context, env *command.Env, program stri
 }
 
 // show prints what was measured, and what is claimed of it.
-func (o *peersOptions) show(env *command.Env, r *peersReport) error {
-	claims := r.claims()
+func (o *peersOptions) show(env *command.Env, experiment string, r *peersReport, claims []bench.Claim) error {
 	t := &report.Table{Head: []string{"load", "clients", "lock", "ops/s", "p50 us", "p99 us"}}
 	for _, row := range r.Rows {
 		t.Add(row.Load, strconv.Itoa(row.Clients), row.Lock, fmt.Sprintf("%.0f", row.Rate), fmt.Sprintf("%.1f", row.P50), fmt.Sprintf("%.1f", row.P99))
 	}
-	rep := report.Report{Experiment: "peers", Fabric: "tcp", Config: r.Config, Rows: report.Rows(r.Rows), Claims: claims}
+	rep := report.Report{Experiment: experiment, Fabric: "tcp", Config: r.Config, Rows: report.Rows(r.Rows), Claims: claims}
 	return env.Print(o.json, rep, func(w io.Writer) {
 		t.Write(w)
 		for _, c := range claims {

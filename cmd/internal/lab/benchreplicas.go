@@ -1,0 +1,185 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/declock/declock/cmd/internal/app"
+	"github.com/declock/declock/cmd/internal/command"
+	"github.com/declock/declock/cmd/internal/scheme"
+	"github.com/declock/declock/cmd/internal/usage"
+	"github.com/declock/declock/lab/bench"
+	"github.com/urfave/cli/v2"
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+const benchReplicasDescription = `What a second copy costs, and what it costs elsewhere: sets and gets of an object store over TCP with two copies and with one, SET with
+WAIT 1 on a redis-server with one replica, and put on an etcd of three members: as it is by default, and without waiting for its disk. All on this machine's
+loopback, without TLS, 100-byte values, one client and many; one after the other, in rounds; what is shown are medians. It starts all servers itself (Debian: apt-get install
+redis-server). Beside the rates it prints what of the machine others used meanwhile: compare rows of one run only.
+
+What is compared with is in a module of its own, lab/peers, that this command builds with go: run it in the source tree, or give --source.
+
+Examples:
+   declock-lab bench replicas
+   declock-lab bench replicas --rounds 3 --window 300ms`
+
+func benchReplicasCommand(env *command.Env) *cli.Command {
+	o := new(peersOptions)
+	return &cli.Command{
+		Name: "replicas", Usage: "stores with two copies beside one, Redis and etcd", Description: benchReplicasDescription,
+		Flags: []cli.Flag{
+			command.CountFlag(&o.clients, "clients", 32, 2, 1024, "clients, where there are many"),
+			command.CountFlag(&o.rounds, "rounds", 5, 1, 1000, "how often each point is measured"),
+			&cli.DurationFlag{Name: "window", Usage: "how long each time", Value: time.Second, Destination: &o.window},
+			&cli.StringFlag{Name: "redis", Usage: "`HOST:PORT` of a Redis server that is running", Destination: &o.redis},
+			&cli.StringFlag{Name: "source", Usage: "`DIR` of DecLock's source tree (default: the one that this is run in)", Destination: &o.source},
+			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets", Destination: &o.runDir}, command.JSONFlag(&o.json),
+		},
+		Action: func(c *cli.Context) error {
+			if o.window <= 0 {
+				return command.Usage(c, "--window %v: it must be longer than nothing", o.window)
+			}
+			return o.runReplicas(c.Context, env)
+		},
+	}
+}
+
+func (o *peersOptions) runReplicas(ctx context.Context, env *command.Env) error {
+	dir, err := os.MkdirTemp("", "declock-peers")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "peers")
+	if err := o.build(ctx, env, program); err != nil {
+		return err
+	}
+	app.RemoveKilled("", o.runDir)
+	var clusters []string
+	for _, replicas := range []int{2, 1} {
+		e := app.Embedded{Fabric: "tcp", Name: fmt.Sprintf("%s-%d", app.EmbeddedName(), replicas), RunDir: o.runDir, Mns: 3, Replicas: replicas,
+			MaxCN: scheme.DefaultMaxCN, Size: 64 << 20, Huge: "try"}
+		f, err := e.Launch(ctx, env.Stderr)
+		if err != nil {
+			return err
+		}
+		defer f.Stop()
+		clusters = append(clusters, f.Address()+"?insecure=true&listen=127.0.0.1:0")
+	}
+	var etcds []string
+	for name, durable := range map[string]bool{"etcd": true, "etcd, no fsync": false} {
+		members, err := startMembers(ctx, filepath.Join(dir, name), 3, durable)
+		defer members.stop()
+		if err != nil {
+			return err
+		}
+		etcds = append(etcds, name+"="+strings.Join(members.endpoints, ","))
+	}
+	busy, idle, err := usage.Machine()
+	if err != nil {
+		return err
+	}
+	r, err := o.compare(ctx, env, program, "--cluster", clusters[0], "--single", clusters[1], "--etcd", strings.Join(etcds, ";"))
+	if err != nil {
+		return err
+	}
+	busy2, idle2, err := usage.Machine()
+	if err != nil {
+		return err
+	}
+	r.Config["idle"] = float64(idle2-idle) / float64(busy2-busy+idle2-idle)
+	return o.show(env, "replicas", r, r.replicaClaims())
+}
+
+// replicaClaims are the bars of a second copy, in rates.
+func (r *peersReport) replicaClaims() (claims []bench.Claim) {
+	rates := map[string]float64{}
+	for _, row := range r.Rows {
+		rates[row.Load+": "+row.Lock] = row.Rate
+	}
+	for _, load := range []string{"1 client", "many clients"} {
+		for _, b := range []struct {
+			ours, than string
+			bar        float64
+		}{
+			{"declock, 2 copies: set", "declock, 1 copy: set", 0.6},
+			{"declock, 2 copies: get", "declock, 1 copy: get", 0.97},
+			{"declock, 2 copies: set", "redis, WAIT 1: set", 2},
+			{"declock, 2 copies: set", "etcd: put", 20},
+		} {
+			x := rates[load+": "+b.ours] / rates[load+": "+b.than]
+			c := bench.Claim{Experiment: "replicas", Text: load + ": " + b.ours + " over " + b.than, Unit: "x", Ours: x, Bar: fmt.Sprintf(">= %g", b.bar), Verdict: bench.DoesNot}
+			if x >= b.bar {
+				c.Verdict = bench.ComesOut
+			}
+			claims = append(claims, c)
+		}
+	}
+	return claims
+}
+
+// An etcdMembers is an etcd of some members, in this process.
+type etcdMembers struct {
+	list      []*embed.Etcd
+	endpoints []string
+}
+
+// startMembers starts an etcd of n members, which are as by default but for their logs.
+func startMembers(ctx context.Context, dir string, n int, durable bool) (m etcdMembers, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return m, err
+	}
+	var initial []string
+	var peers, clients []url.URL
+	for i := range 2 * n {
+		l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
+		if err != nil {
+			return m, err
+		}
+		l.Close()
+		u := url.URL{Scheme: "http", Host: l.Addr().String()}
+		if i < n {
+			peers, initial = append(peers, u), append(initial, fmt.Sprintf("m%d=%s", i, u.String()))
+		} else {
+			clients = append(clients, u)
+		}
+	}
+	for i := range n {
+		cfg := embed.NewConfig()
+		cfg.Name, cfg.Dir, cfg.InitialCluster = fmt.Sprintf("m%d", i), filepath.Join(dir, fmt.Sprint(i)), strings.Join(initial, ",")
+		cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = peers[i:i+1], peers[i:i+1]
+		cfg.ListenClientUrls, cfg.AdvertiseClientUrls = clients[i:i+1], clients[i:i+1]
+		cfg.UnsafeNoFsync, cfg.LogLevel, cfg.EnableGRPCGateway = !durable, "panic", false
+		e, err := embed.StartEtcd(cfg)
+		if err != nil {
+			return m, fmt.Errorf("etcd: %w", err)
+		}
+		m.list, m.endpoints = append(m.list, e), append(m.endpoints, clients[i].String())
+	}
+	for _, e := range m.list {
+		select {
+		case <-e.Server.ReadyNotify():
+		case err := <-e.Err():
+			return m, fmt.Errorf("etcd: %w", err)
+		case <-time.After(time.Minute):
+			return m, errors.New("etcd does not begin to serve within a minute")
+		case <-ctx.Done():
+			return m, errors.Join(errors.New("etcd does not begin to serve"), context.Cause(ctx))
+		}
+	}
+	return m, nil
+}
+
+func (m etcdMembers) stop() {
+	for _, e := range m.list {
+		e.Close()
+	}
+}
