@@ -9,22 +9,17 @@ import (
 )
 
 // What a new backup lacks is copied from the primary, while others work. Each of them writes to the new backup by then, as to those before: the fabric says so
-// (member.Copying). What they had begun before that, they copy themselves when it is done ([Region.Settle]).
+// (member.Copying). What they had begun before that, they copy themselves when it is done ([Region.Settle]), or it is in what the copier reads: a client that changes a word by CAS
+// asks for the backups afterwards, so one that did not know of the new backup has changed the word before the copier began.
 
-// CopyLocks makes each backup of a region have all that is at the primary, if there are no other entries than locks: pages and entries. Locks themselves are not copied: they
-// begin anew with each promotion. ErrReplicated: there is something else, which it cannot copy yet.
-func (r *Region) CopyLocks(port fabric.Port) error {
+// CopyNames makes each backup of a region have the pages and the root entries that are at the primary. Locks are not copied: they begin anew with each promotion.
+func (r *Region) CopyNames(port fabric.Port) error {
 	if err := r.CheckCopies(port); err != nil {
 		return err
 	}
-	list, err := r.List(port)
-	if err != nil {
+	// A change of pages that is under way may be one whose client does not know of the new backup. Those that come later do.
+	if _, err := (&changer{r, port}).idle(); err != nil {
 		return err
-	}
-	for i := range list {
-		if e := &list[i]; e.Kind != KindLocks {
-			return fmt.Errorf("%w: %v %q on %v cannot be copied to a new backup", ErrReplicated, e.Kind, e.Name, r.mn)
-		}
 	}
 	if err := r.copyPages(port, 0, r.plan.pages); err != nil {
 		return err

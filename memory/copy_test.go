@@ -51,12 +51,12 @@ func (w *replicated) locks(p fabric.Port, name string) memory.Entry {
 }
 
 // A new backup has all names of locks, and their pages, when they have been copied.
-func TestCopyLocks(t *testing.T) {
+func TestCopyNames(t *testing.T) {
 	w := newReplicated(t, 2)
 	p := open(t, w.nodes[0])
 	list := []memory.Entry{w.locks(p, "a"), w.locks(p, "b")}
 	w.anew(p)
-	want(t, w.r.CopyLocks(p), nil)
+	want(t, w.r.CopyNames(p), nil)
 	w.locksThere(p, list)
 }
 
@@ -70,13 +70,4 @@ func TestSettle(t *testing.T) {
 		want(t, w.r.Settle(p, &list[i]), nil)
 	}
 	w.locksThere(p, list)
-}
-
-// What is not locks is not copied yet, and is not taken for copied.
-func TestCopyLocksRefusesData(t *testing.T) {
-	w := newReplicated(t, 2)
-	p := open(t, w.nodes[0])
-	_, _, err := w.r.Create(p, memory.Spec{Name: "m", Kind: memory.KindMemory, Size: 100})
-	want(t, err, nil)
-	want(t, w.r.CopyLocks(p), memory.ErrReplicated)
 }

@@ -51,26 +51,16 @@ func backupsOf(port fabric.Port, mn fabric.MemID) (b Backups, err error) {
 // None reports whether there are no backups.
 func (b *Backups) None() bool { return b.group.N == 0 }
 
-// Each calls f with each backup, in sync or not.
-func (b *Backups) Each(f func(i int) error) error {
-	for i := range b.group.N {
-		if err := f(i); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// Epoch returns the epoch in which the primary serves.
+func (b *Backups) Epoch() uint32 { return b.group.Epoch }
 
 // Term returns the term in which the primary serves.
 func (b *Backups) Term() uint32 { return b.group.Term }
 
-// Epoch returns in which epoch the primary serves.
-func (b *Backups) Epoch() uint32 { return b.group.Epoch }
-
 // Before returns the last epoch of the term before.
 func (b *Backups) Before() uint32 { return b.group.Before }
 
-// Synced calls f with the backups that are in sync: for checks.
+// Synced calls f with the backups that are in sync: those that are compared with the primary.
 func (b *Backups) Synced(f func(i int) error) error {
 	for i := range b.group.N {
 		if b.group.Backups[i].Synced {
@@ -142,6 +132,37 @@ func (b *Backups) Write(ops []fabric.Op) error {
 		}
 	}
 	return nil
+}
+
+// LastSynced returns the greatest number of a backup that is in sync; 0: there is none.
+func (b *Backups) LastSynced() (number uint32) {
+	_ = b.Synced(func(i int) error {
+		number = max(number, b.group.Backups[i].Number)
+		return nil
+	})
+	return number
+}
+
+// New returns the number of the first backup that is not in sync; 0: there is none.
+func (b *Backups) New() uint32 {
+	for i := range b.group.N {
+		if !b.group.Backups[i].Synced {
+			return b.group.Backups[i].Number
+		}
+	}
+	return 0
+}
+
+// Fill executes a chain at the backup that has a number, which is not in sync. ErrNodeDown: there is none, or it does not answer, and is dropped.
+func (b *Backups) Fill(number uint32, ops []fabric.Op) error {
+	for i := range b.group.N {
+		if x := &b.group.Backups[i]; x.Number == number && !x.Synced {
+			if err := b.do(i, ops); err != nil || x.Number == number {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("memory: replica %d of %v: %w", number, b.group.Mem, fabric.ErrNodeDown)
 }
 
 // do executes a chain at a backup, or drops that. A backup that has been dropped executes nothing. What the caller may do next, such as to release a lock, others take for a
@@ -236,19 +257,20 @@ func (r *Region) LevelPages(port fabric.Port) (missed bool, err error) {
 	defer port.Free(here)
 	defer port.Free(there)
 	differ := false
-	for i := range b.group.N {
+	err = b.Synced(func(i int) error {
 		if err := b.Read(i, fabric.Read(first, there)); errors.Is(err, fabric.ErrNodeDown) {
 			missed = true
-			continue
+			return nil
 		} else if err != nil {
-			return missed, err
+			return err
 		}
 		if err := port.Do([]fabric.Op{fabric.Read(first, here)}); err != nil {
-			return missed, fmt.Errorf("memory: page table of %v: %w", r.mn, err)
+			return fmt.Errorf("memory: page table of %v: %w", r.mn, err)
 		}
 		differ = differ || !bytes.Equal(here, there)
-	}
-	if differ {
+		return nil
+	})
+	if differ && err == nil {
 		err = r.Level(port, first, r.plan.pages)
 	}
 	return missed, err

@@ -34,6 +34,7 @@ type Client struct {
 	key   [MaxKey]byte // of the operation in work, so that it may lie in what Get returned
 	table []byte       // buckets sampled by evict
 
+	copies   bool      // it is a Copy's
 	mirrored *mirrored // of a client that has changed replicated memory
 	walk     walk      // of a client that reclaims
 
@@ -94,8 +95,11 @@ const (
 
 // Client returns a new client that locks with l: a Locker of the mechanism
 // whose layout the store was opened with. It works over l's Port.
-func (s *Store) Client(l lock.Locker) (*Client, error) {
-	c := &Client{s: s.newest.Load(), l: l, port: l.Port()}
+func (s *Store) Client(l lock.Locker) (*Client, error) { return s.newClient(l, false) }
+
+// newClient is Client. copies: it changes no object, so it needs no uniques, of which there are not many.
+func (s *Store) newClient(l lock.Locker, copies bool) (*Client, error) {
+	c := &Client{s: s.newest.Load(), l: l, port: l.Port(), copies: copies}
 	c.session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
 		Handle: func() *handle.Handle { return &c.s.h }, Reopen: c.reopen, Gone: c.gone, Discard: c.discard, Open: c.openPart, Mark: c.mark,
 	})
@@ -118,7 +122,7 @@ func (c *Client) open(s *Store) error {
 		c.inherited, c.passed = make([]byte, s.handoffSize()), make([]byte, s.handoffSize())
 	}
 	err := c.session.Join(&s.h)
-	if err == nil && s.h.Registered() { // else nothing is changed, and there are no uniques
+	if err == nil && s.h.Registered() && !c.copies { // else nothing is changed, and there are no uniques
 		err = c.incarnate(0)
 	}
 	if err != nil {

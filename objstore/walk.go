@@ -34,17 +34,23 @@ type walk struct {
 
 // A round says what a walk has taken account of.
 type round struct {
-	begun bool
-	view  fabric.View
+	begun   bool
+	view    fabric.View
+	backups []uint32 // the newest in sync of each part
 }
 
 // walkLookNs is after how long a compute node that does not walk looks again whether it should, and one whose walk has missed a backup walks again.
 const walkLookNs = 10 * fabric.Second
 
-// stale reports whether a compute node has gone since a round began.
-func (r *round) stale(v fabric.View) bool {
-	if !r.begun || v.Lost != r.view.Lost {
+// stale reports whether a compute node has gone since a round began, or a backup has come in sync, to which one may have written that had gone before.
+func (r *round) stale(v fabric.View, backups []uint32) bool {
+	if !r.begun || v.Lost != r.view.Lost || len(backups) != len(r.backups) {
 		return true
+	}
+	for i, number := range backups {
+		if number > r.backups[i] {
+			return true
+		}
 	}
 	for i, was := range r.view.Live {
 		if was&^v.Live[i] != 0 {
@@ -120,17 +126,21 @@ func (c *Client) replicated() bool {
 // walkOn does some of a walk, or begins one.
 func (c *Client) walkOn(v fabric.View) (busy bool, err error) {
 	k := &c.walk
-	if k.under && k.now.stale(v) {
+	backups, err := c.synced()
+	if err != nil {
+		return false, err
+	}
+	if k.under && k.now.stale(v, backups) {
 		k.under = false
 	}
 	if !k.under {
-		if !k.done.stale(v) {
+		if !k.done.stale(v, backups) {
 			return false, nil
 		}
 		if mine, err := c.walks(v); err != nil || !mine {
 			return false, err
 		}
-		*k = walk{done: k.done, now: round{true, v}, under: true}
+		*k = walk{done: k.done, now: round{true, v, backups}, under: true}
 	}
 	for ; k.part < len(c.s.h.Parts); k.part, k.bucket = k.part+1, 0 {
 		n := c.s.h.Parts[k.part]
@@ -161,6 +171,22 @@ func (c *Client) walkOn(v fabric.View) (busy bool, err error) {
 	k.done = k.now
 	c.stats.Walks++
 	return false, nil
+}
+
+// synced returns the number of the newest backup in sync of each part; 0: there is none.
+func (c *Client) synced() (list []uint32, err error) {
+	list = make([]uint32, len(c.s.h.Parts))
+	for i, n := range c.s.h.Parts {
+		if n.Missing() || !n.Region.Replicated() {
+			continue
+		}
+		b, err := n.Region.Backups(c.port)
+		if err != nil {
+			return nil, fmt.Errorf("objstore: walk: %w", err)
+		}
+		list[i] = b.LastSynced()
+	}
+	return list, nil
 }
 
 // levelPages levels words that change without a lock: a client that has crashed, or failed, may have changed them at the primary only.
@@ -213,7 +239,7 @@ func (c *Client) compareBuckets(n *handle.Part, from uint64) (next uint64, err e
 	if err != nil {
 		return 0, fmt.Errorf("objstore: walk: %w", err)
 	}
-	err = b.Each(func(i int) error {
+	err = b.Synced(func(i int) error {
 		if err := b.Read(i, fabric.Read(first, there)); errors.Is(err, fabric.ErrNodeDown) {
 			c.walk.missed = true
 			return nil

@@ -101,7 +101,16 @@ func copyLocks(p fabric.Port, mem fabric.MemID) error {
 	if err != nil {
 		return err
 	}
-	return r.CopyLocks(p)
+	list, err := r.List(p)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if e := &list[i]; e.Kind != memory.KindLocks {
+			return fmt.Errorf("%w: %v %q on %v cannot be copied to a new backup", memory.ErrReplicated, e.Kind, e.Name, mem)
+		}
+	}
+	return r.CopyNames(p)
 }
 
 // A Memory says what memory a memory node lends.

@@ -54,6 +54,14 @@ type Config struct {
 	// memory. 0: until it is done. (Not in exploration.)
 	Grace fabric.Time
 
+	// KeepLast spares a memory node a fault that would end it, or have it declared dead, while it has a copy in sync of a number of which no other is up, or
+	// while another fault has ended it. And no backup is dropped while the primary has ended: the coordinator would allow that as long as it does not know, and the backup may
+	// be the last copy.
+	KeepLast bool
+
+	// FormatCopy is called with the zeroed memory of each new backup of a number, which it formats; nil: whoever uses it does.
+	FormatCopy func(id fabric.MemID, write func(offset uint64, b []byte))
+
 	// MaxEvents ends Run with ErrBudget. 0: no limit.
 	MaxEvents uint64
 

@@ -165,7 +165,7 @@ func (c *Cluster) restart(mn *memNode, was member.Incarnation) {
 
 // beginEpoch makes a memory node a member, in a new epoch.
 func (c *Cluster) beginEpoch(mn *memNode, was member.Incarnation) {
-	e, err := c.ledger.ReserveMN(member.MN{ID: mn.id, Size: mn.mem.size, Replicas: mn.replicas, Was: was})
+	e, err := c.ledger.ReserveMN(member.MN{ID: mn.id, Size: mn.mem.size, Replicas: mn.replicas, Room: mn.room, Was: was})
 	if err != nil {
 		panic(fmt.Sprintf("sim: a new epoch: %v", err)) // the one before is over
 	}

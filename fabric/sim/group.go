@@ -79,6 +79,11 @@ func (c *Cluster) changeNow(id fabric.MemID, kind member.ChangeKind, host member
 	return c.Change(x)
 }
 
+// Incarnation returns that of a memory node.
+func (c *Cluster) Incarnation(host fabric.MemID) member.Incarnation {
+	return c.mn(host).member.entry.Incarnation()
+}
+
 // Group returns the group of a number as the coordinator has it, or nil.
 func (c *Cluster) Group(id fabric.MemID) *member.Group { return c.ledger.Groups[id] }
 
@@ -141,6 +146,33 @@ func (c *Cluster) Backups(id fabric.MemID, f func(host fabric.MemID, peek func(o
 			f(mn.id, r.mem.read)
 		}
 	}
+}
+
+// Lend gives a memory node room for copies of others: the coordinator places new backups there.
+func (c *Cluster) Lend(id fabric.MemID, room uint64) {
+	mn := c.mn(id)
+	mn.room, mn.member.entry.MN.Room = room, room
+}
+
+// hasLast reports whether a memory node has a copy in sync of a number of which no other is up.
+func (c *Cluster) hasLast(mn *memNode) bool {
+	return slices.ContainsFunc(c.ledger.State().Groups, func(g *member.Group) bool {
+		has, others := false, false
+		for _, r := range g.Replicas {
+			if host := c.hostOf(r.Host); r.Phase == member.InSync && host == mn {
+				has = true
+			} else if r.Phase == member.InSync && host != nil && !host.dead && host.member.entry.Phase == member.Joined {
+				others = true
+			}
+		}
+		return has && !others
+	})
+}
+
+// primaryEnded reports whether the primary of a number has ended, though the coordinator may not know.
+func (c *Cluster) primaryEnded(g *member.Group) bool {
+	host := c.hostOf(g.Primary())
+	return host == nil || host.dead
 }
 
 // Promote makes the first backup in sync of a number its primary, if there is one.
@@ -290,6 +322,9 @@ func (mn *memNode) regroup(groups []*member.Group) {
 		}
 		if number := g.Replicas[i].Number; r.replica != number { // it may have been another one before, and not have heard of the time between
 			*r = region{mem: newMemory(g.Size), replica: number}
+			if f := mn.c.cfg.FormatCopy; f != nil {
+				f(g.ID, r.mem.write)
+			}
 		}
 		if r.lane = 0; i > 0 {
 			r.lane = g.Epoch // what was posted in an epoch before comes too late

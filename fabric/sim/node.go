@@ -18,6 +18,8 @@ type memNode struct {
 	revoked bool // its key is refused
 	// replicas is how many copies its number has; 0: it is not replicated.
 	replicas int
+	room     uint64 // for copies of others
+	c        *Cluster
 }
 
 // AddMN adds a memory node with size bytes of zeroed memory.
@@ -27,7 +29,7 @@ func (c *Cluster) addMN(size uint64, replicas int) fabric.MemID {
 	if len(c.mns) > int(fabric.MaxMem) || size > fabric.MaxOffset+1 {
 		panic(fmt.Sprintf("sim: AddMN(%d) as number %d", size, len(c.mns)))
 	}
-	mn := &memNode{id: fabric.MemID(len(c.mns)), region: region{mem: newMemory(size)}, nic: newNIC(c.nic), replicas: replicas}
+	mn := &memNode{id: fabric.MemID(len(c.mns)), region: region{mem: newMemory(size)}, nic: newNIC(c.nic), replicas: replicas, c: c}
 	c.mns = append(c.mns, mn)
 	c.beginEpoch(mn, 0)
 	return mn.id

@@ -244,16 +244,35 @@ func (p Plan) Apply(c *Cluster) {
 			}
 		}
 		var paused *Node // by its end, another may have the number
-		c.At(f.At, func() { paused = c.cns[f.Node.CN]; f.begin(c) })
+		spared := false
+		c.At(f.At, func() {
+			paused = c.cns[f.Node.CN]
+			if spared = f.ends() && c.cfg.KeepLast && (c.mn(f.Node.MN).dead || c.hasLast(c.mn(f.Node.MN))); !spared {
+				f.begin(c)
+			}
+		})
 		switch f.Kind {
 		case FaultPause:
 			c.At(f.Until, func() { c.Resume(paused) })
 		case FaultRestart:
-			c.At(f.Until, func() { c.RestartMN(f.Node.MN) })
+			c.At(f.Until, func() {
+				if !spared {
+					c.RestartMN(f.Node.MN)
+				}
+			})
 		case FaultReboot:
-			c.At(f.Until, func() { c.RestartServer(f.Node.MN) })
+			c.At(f.Until, func() {
+				if !spared {
+					c.RestartServer(f.Node.MN)
+				}
+			})
 		}
 	}
+}
+
+// ends reports whether a fault ends a memory node, or has it declared dead.
+func (f Fault) ends() bool {
+	return f.Node.CN == 0 && (f.Kind == FaultKill || f.Kind == FaultFence || f.Kind == FaultRestart || f.Kind == FaultReboot)
 }
 
 func (f Fault) begin(c *Cluster) {

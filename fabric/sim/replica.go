@@ -90,6 +90,8 @@ func (p *Port) dropNow(g *fabric.Replicas, i int) error {
 		return nil
 	case now.Epoch != g.Epoch:
 		return fmt.Errorf("sim: %v: %w", g.Mem, fabric.ErrStaleEpoch)
+	case c.cfg.KeepLast && c.primaryEnded(now):
+		return fmt.Errorf("sim: %v: %w", g.Mem, fabric.ErrNodeDown)
 	default:
 		err := c.changeNow(g.Mem, member.Drop, now.Replicas[j].Host)
 		if errors.Is(err, member.ErrReplica) {

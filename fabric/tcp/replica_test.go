@@ -551,7 +551,7 @@ func TestBackupOfOtherQueues(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return r.CopyLocks(p)
+			return r.CopyNames(p)
 		}
 	}
 	g := &group{testCluster: c, t: t, n: c.Join()}

@@ -14,6 +14,7 @@ import (
 func (s *Scenario) promotes(d *drawer) {
 	if s.Keys > 0 {
 		s.storePromotes(d)
+		s.storeRepairs(d)
 		return
 	}
 	s.MNs, s.Copies, s.Spares = d.between(1, 2), pick(d, 2, 2, 3), d.between(1, 2)

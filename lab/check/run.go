@@ -34,6 +34,7 @@ type Counts struct {
 	Evicted   uint64         // objects
 	Moved     uint64         // objects, so that another class gets the memory
 	Expired   uint64         // objects that were found expired and dropped
+	Copied    uint64         // backups that have come in sync
 	Undecided uint64         // keys whose history took too long to judge
 	Effects   sim.FaultStats // of faults
 	LongestNs fabric.Time    // that anyone waited for a lock
@@ -66,6 +67,9 @@ func (w *world) play() *Result {
 	w.startClients()
 	if w.s.Keys > 0 {
 		w.startReclaimers()
+	}
+	if w.s.Repair > 0 {
+		w.startCopiers()
 	}
 	w.startJoins()
 	w.startLeaves()

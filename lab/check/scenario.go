@@ -29,6 +29,8 @@ type Scenario struct {
 	// Copies is how many replicas each memory-node number has, on these and on Spares more memory nodes. 0: they are not replicated.
 	Copies int `key:"copies"`
 	Spares int `key:"spares"`
+	// Repair: 1: new backups take the place of those that are lost, what there was is copied to them, and no memory node loses the last copy of a number.
+	Repair int `key:"repair"`
 
 	Lock   string `key:"lock"` // one of the baseline locks; "": DecLock, under Policy
 	Policy string `key:"policy"`
@@ -231,6 +233,8 @@ func (s *Scenario) Validate() error {
 		return bad("%d compute nodes with %d clients, %d memory nodes", s.CNs, s.Clients, s.MNs)
 	case s.Copies < 0 || s.Copies == 1 || s.Spares < 0 || s.Spares > 8 || s.Spares > 0 && s.Copies == 0 || s.Copies > s.MNs+s.Spares || s.Copies > 0 && (s.Tree > 0 || s.Lock != ""):
 		return bad("%d copies, %d memory nodes, %d spares, tree %d, lock %q", s.Copies, s.MNs, s.Spares, s.Tree, s.Lock)
+	case s.Repair < 0 || s.Repair > 1 || s.Repair > 0 && (s.Copies == 0 || s.Keys == 0):
+		return bad("repair=%d with %d copies, %d keys", s.Repair, s.Copies, s.Keys)
 	case s.Keys == 0 && s.Locks < 1 || s.Locks > 1<<16 || s.Keys > 1<<16 || s.Rounds < 1 || s.Rounds > maxRounds:
 		return bad("%d locks, %d keys, %d rounds", s.Locks, s.Keys, s.Rounds)
 	case s.Keys > 0 && s.CNs*s.Clients > 32:
@@ -298,7 +302,7 @@ func (s *Scenario) simConfig() (sim.Config, error) {
 		return sim.Config{}, fmt.Errorf("no fate of late operations %q", s.Late)
 	}
 	cfg := sim.Config{
-		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, NewsDelay: s.NewsNs, BreakAfter: s.BreakNs, BrokenLate: s.BrokenLateNs, Grace: s.GraceNs, Stray: s.StrayNs,
+		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, NewsDelay: s.NewsNs, BreakAfter: s.BreakNs, BrokenLate: s.BrokenLateNs, Grace: s.GraceNs, Stray: s.StrayNs, KeepLast: s.Repair > 0,
 		Tear: sim.Tear{Prob: float64(s.Tear) / 100, Grain: s.Grain, Window: s.TearNs},
 	}
 	if s.SpanNs > 0 {

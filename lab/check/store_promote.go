@@ -102,6 +102,9 @@ func (w *world) closeReplicated(p fabric.Port) {
 	w.readAll(st, p) // it attaches to what serves now
 	w.reclaimOn()
 	w.reclaimOnWitness()
+	if w.s.Repair > 0 && !w.awaitCopies(p) {
+		return
+	}
 	w.awaitWalks(st, p)
 	w.looking = false
 	for _, id := range w.mns {

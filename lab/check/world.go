@@ -48,6 +48,9 @@ type world struct {
 	unknown     int      // operations of the store that have failed
 	playing     bool     // the scene is set
 	generations []uint32 // of the memories that there are, if they may be lost
+
+	formatted map[fabric.MemID][]byte // the beginning of each number's memory, if new backups are made
+	copying   bool                    // copiers go on though no client works
 }
 
 // A node is a compute node.
@@ -107,6 +110,9 @@ func newWorld(s Scenario, trace bool) (*world, error) {
 	w.tap = &tap{w: w, trace: trace, watched: map[fabric.Addr]bool{}, last: lastOps{}}
 	w.judges(policy)
 	cfg.Observer = w.tap
+	if s.Repair > 0 {
+		cfg.FormatCopy = w.formatCopy
+	}
 	w.c = sim.New(cfg)
 	w.cfg = hier.Config{Layout: s.layout(), CQL: cql.Config{RecheckNs: s.RecheckNs, ResetAfterNs: s.ResetNs}}
 	if s.RecheckNs == 0 {
@@ -381,6 +387,9 @@ func (w *world) openStore() error {
 			return err
 		}
 		p.Close()
+	}
+	if w.s.Repair > 0 {
+		w.lend()
 	}
 	return nil
 }

@@ -1,0 +1,328 @@
+package objstore
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
+	"github.com/declock/declock/memory/reclaim"
+)
+
+// A new backup of a memory-node number begins with zeroed memory. Clients that change a bucket write all slots of it there, as to the other backups, and the object that they make;
+// what was there before is copied from the primary, bucket by bucket.
+//
+// A bucket is copied under its lock, which may be shared: its slots and overflow blocks, and the objects that the slots lead to. While a slot leads to an object, the object's chunk
+// is not used for another, so what is written there does not take the place of another object. If the objects are large the lock is given up between them: a slot that changes
+// meanwhile leads to an object that its client has written to the backup, and a slot stays where it is. Locks, free bits and lists are not copied.
+
+// A Copy copies the part of a store on one memory-node number to a new backup, in steps.
+type Copy struct {
+	c     *Client
+	n     *handle.Part
+	to    NewBackup
+	at    *CopyPosition
+	hold  lock.Hold
+	begun bool // the words of the part have been copied
+}
+
+// A NewBackup names a backup that is to come in sync.
+type NewBackup struct {
+	Mem    fabric.MemID
+	Number uint32 // of the replica
+	Epoch  uint32 // in which the number is served: a copy that was begun in another is worth nothing
+}
+
+// NewBackupOf returns the first backup of a region that is not in sync; its Number is 0 if there is none.
+func NewBackupOf(port fabric.Port, r *memory.Region) (NewBackup, error) {
+	b, err := r.Backups(port)
+	return NewBackup{Mem: r.Memory(), Number: b.New(), Epoch: b.Epoch()}, err
+}
+
+// A CopyPosition says how far the copy of a part has got. A copy goes on there that is begun again in the same epoch.
+type CopyPosition struct {
+	Bucket uint64 // the next
+	Slot   int    // of it, and of its overflow blocks, the next whose object is to be copied
+	Bytes  uint64 // that have been written to the backup
+}
+
+const (
+	// copyHoldBytes is how many bytes of objects are copied while a bucket's lock is held, if there is more than one.
+	copyHoldBytes = 256 << 10
+	// copyWaitNs bounds the wait for the lock of a bucket. It is time enough for the reset of one that a crashed client held.
+	copyWaitNs = 200 * fabric.Millisecond
+)
+
+// Copy begins to copy the part of the store on a memory-node number, or goes on at a position. It uses l, as a client would, until it is closed.
+func (s *Store) Copy(l lock.Locker, to NewBackup, at *CopyPosition) (*Copy, error) {
+	c, err := s.newClient(l, true)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range c.s.h.Parts {
+		if n.MN == to.Mem && !n.Missing() && c.s.h.Registered() {
+			return &Copy{c: c, n: n, to: to, at: at}, nil
+		}
+	}
+	c.Close()
+	return nil, fmt.Errorf("objstore: copy %q on %v: %w: it is not all there", s.cfg.Name, to.Mem, fabric.ErrNodeDown)
+}
+
+// Close ends a copy, finished or not.
+func (k *Copy) Close() { k.c.Close() }
+
+// Progress returns how many buckets have been copied, of how many.
+func (k *Copy) Progress() (done, all uint64) { return k.at.Bucket, k.c.s.geo.buckets }
+
+// Step copies some of a bucket, and reports whether there is nothing left to copy. If it fails the copy is to be begun anew, from the beginning.
+func (k *Copy) Step() (done bool, err error) {
+	c := k.c
+	if err := c.session.Begin(); err != nil {
+		return false, err
+	}
+	defer c.session.End()
+	if err := c.session.CatchUp(); err != nil {
+		return false, err
+	}
+	if c.s.h.Parts[k.n.Index] != k.n {
+		return false, fmt.Errorf("objstore: copy: %w: %q was opened anew", lock.ErrMemoryLost, c.s.cfg.Name)
+	}
+	if !k.begun {
+		if err := k.words(); err != nil {
+			return false, fmt.Errorf("objstore: copy: %w", err)
+		}
+		k.begun = true
+	}
+	if k.at.Bucket == c.s.geo.buckets {
+		return true, nil
+	}
+	bucket := c.s.bucket(k.n.Index, k.at.Bucket)
+	c.req = lock.Request{Lock: bucket, Mode: lock.Shared, Deadline: c.port.Now() + copyWaitNs}
+	if err := c.l.Acquire(&k.hold, &c.req); err != nil {
+		if errors.Is(err, lock.ErrTimeout) {
+			return false, nil
+		}
+		return false, fmt.Errorf("objstore: copy: %w", err)
+	}
+	err = errors.Join(k.bucket(bucket), c.l.Release(&k.hold, nil))
+	if err != nil {
+		return false, fmt.Errorf("objstore: copy: bucket at %v: %w", bucket, err)
+	}
+	return k.at.Bucket == c.s.geo.buckets, nil
+}
+
+// words copies what is before the buckets and mirrored.
+func (k *Copy) words() error {
+	path := lock.Path(k.c.l)
+	err := k.n.Region.Level(path, k.n.Base.Add(incarnationOffset), 1)
+	if err == nil && k.n.Index == 0 {
+		first, words := reclaim.Records(k.n.Base)
+		err = k.n.Region.Level(path, first, words)
+	}
+	return err
+}
+
+// bucket copies a bucket, of which the lock is held, and as many of its objects as may be.
+func (k *Copy) bucket(bucket fabric.Addr) error {
+	c := k.c
+	b, err := k.n.Region.Backups(c.port)
+	if err == nil && b.Epoch() != k.to.Epoch {
+		err = fabric.ErrStaleEpoch
+	}
+	if err != nil {
+		return err
+	}
+	blocks, err := c.wholeBucket(k.n, bucket, nil)
+	if err != nil {
+		return err
+	}
+	m := c.mirrored
+	ops := m.ops[:0]
+	for i := range blocks {
+		ops = append(ops, fabric.Write(m.at[i], m.block(i, c.s.slotsLen())))
+	}
+	if err := b.Fill(k.to.Number, ops); err != nil {
+		return err
+	}
+	k.at.Bytes += uint64(c.s.slotsLen() + (blocks-1)*overflowSize)
+	for held := uint64(0); held < copyHoldBytes; {
+		n, err := k.objects(&b, blocks, copyHoldBytes-held)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			k.at.Bucket, k.at.Slot = k.at.Bucket+1, 0
+			break
+		}
+		held += n
+		k.at.Bytes += n
+	}
+	return nil
+}
+
+// objects copies the next objects of the bucket whose image there is: as many as go into a chain, and no more than some bytes, if there is more than one. It returns how many
+// bytes they have; 0: there are none left.
+func (k *Copy) objects(b *memory.Backups, blocks int, most uint64) (n uint64, err error) {
+	c := k.c
+	var list [fabric.MaxChain]slotWord
+	objects := 0
+	for ; objects < len(list); k.at.Slot++ {
+		w, ok := k.slot(blocks, k.at.Slot)
+		if !ok {
+			break
+		}
+		if w == 0 {
+			continue
+		}
+		if !holds(k.n, w) {
+			return 0, fmt.Errorf("%w: slot %v", ErrCorrupt, w)
+		}
+		if objects > 0 && n+w.readLen() > most {
+			break
+		}
+		list[objects] = w
+		objects++
+		n += w.readLen()
+	}
+	if objects == 0 {
+		return 0, nil
+	}
+	c.table = c.grow(c.table, n)
+	ops, rest := c.ops[:objects], c.table
+	for i := range ops {
+		size := list[i].readLen()
+		ops[i], rest = fabric.Read(k.n.At(list[i].chunk().off64), rest[:size]), rest[size:]
+	}
+	if err := lock.Do(c.l, ops); err != nil {
+		return 0, err
+	}
+	rest = c.table
+	for i := range ops {
+		size := list[i].readLen()
+		ops[i], rest = fabric.Write(k.n.At(list[i].chunk().off64), rest[:size]), rest[size:]
+	}
+	return n, b.Fill(k.to.Number, ops)
+}
+
+// slot returns the i-th slot of the bucket whose image there is, its overflow blocks included.
+func (k *Copy) slot(blocks, i int) (w slotWord, ok bool) {
+	m, slotsLen := k.c.mirrored, k.c.s.slotsLen()
+	for block := range blocks {
+		image := m.block(block, slotsLen)
+		slots := len(image)/slotSize - 1
+		if i < slots {
+			return slotWord(wordAt(image, i)), true
+		}
+		i -= slots
+	}
+	return 0, false
+}
+
+// CopyOptions say how a number is copied.
+type CopyOptions struct {
+	// BytesPerSecond bounds how fast; 0: it is not bounded.
+	BytesPerSecond uint64
+	// Progress is called with how many buckets have been copied, of how many, of all stores of the number; nil: it is not.
+	Progress func(done, all uint64)
+	// Use calls f with the store of a root entry, which the compute node has open as long as that lasts: some hundred milliseconds. It may return memory.ErrNotFound.
+	Use func(e *memory.Entry, f func(s *Store) error) error
+}
+
+// copySliceNs is for how long Use has a store open at a time.
+const copySliceNs = 200 * fabric.Millisecond
+
+// CopyNumber copies what is at the primary of a memory-node number to a new backup: names, and what stores have. All that may write there know of the backup. If CopyNumber returns
+// nil, and the number is still served in the epoch of the backup, then the backup has all that the primary has. memory.ErrReplicated: there is something that cannot be copied.
+func CopyNumber(l lock.Locker, to NewBackup, o CopyOptions) error {
+	path := lock.Path(l)
+	r, err := memory.Open(path, to.Mem)
+	if err != nil {
+		return err
+	}
+	list, err := r.List(path)
+	if err != nil {
+		return err
+	}
+	x := copying{l: l, to: to, o: o, began: l.Port().Now()}
+	for i := range list {
+		switch e := &list[i]; e.Kind {
+		case memory.KindLocks:
+		case memory.KindStore:
+			part, _ := e.Part()
+			g, err := decodeGeometry(e, part)
+			if err != nil {
+				return err
+			}
+			x.all += g.buckets
+		default:
+			return fmt.Errorf("%w: %v %q on %v cannot be copied to a new backup", memory.ErrReplicated, e.Kind, e.Name, to.Mem)
+		}
+	}
+	if err := r.CopyNames(path); err != nil {
+		return err
+	}
+	for i := range list {
+		if list[i].Kind != memory.KindStore {
+			continue
+		}
+		if err := x.store(&list[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A copying is a copy of a number that is under way.
+type copying struct {
+	l           lock.Locker
+	to          NewBackup
+	o           CopyOptions
+	began       fabric.Time
+	bytes       uint64 // written for stores that are done
+	before, all uint64 // buckets of those, and of all
+}
+
+// store copies a store.
+func (x *copying) store(e *memory.Entry) error {
+	at, all := CopyPosition{}, uint64(0)
+	for done := false; !done; {
+		err := x.o.Use(e, func(s *Store) (err error) {
+			k, err := s.Copy(x.l, x.to, &at)
+			if err != nil {
+				return err
+			}
+			defer k.Close()
+			for until := x.l.Port().Now() + copySliceNs; !done && err == nil && x.l.Port().Now() < until && x.due(&at) < until; {
+				if err = x.l.Port().Pause(x.due(&at)); err == nil {
+					done, err = k.Step()
+				}
+			}
+			_, all = k.Progress()
+			return err
+		})
+		if errors.Is(err, ErrDropped) || errors.Is(err, memory.ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if x.o.Progress != nil {
+			x.o.Progress(x.before+at.Bucket, x.all)
+		}
+		if err := x.l.Port().Pause(x.due(&at)); err != nil {
+			return err
+		}
+	}
+	x.before, x.bytes = x.before+all, x.bytes+at.Bytes
+	return nil
+}
+
+// due returns when the copy may go on.
+func (x *copying) due(at *CopyPosition) fabric.Time {
+	if x.o.BytesPerSecond == 0 {
+		return x.began
+	}
+	return x.began + fabric.Time(float64(x.bytes+at.Bytes)/float64(x.o.BytesPerSecond)*float64(fabric.Second))
+}

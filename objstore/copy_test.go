@@ -1,0 +1,214 @@
+package objstore
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/memory"
+)
+
+// A copyWorld is a replicated number with a store, and a new backup that is to be copied to.
+type copyWorld struct {
+	*world
+	cfg   Config
+	s     *Store
+	head  []byte // of the memory, which hosts format
+	model map[string]string
+	c     *Client // that works meanwhile
+}
+
+func newCopyWorld(t *testing.T, objects uint64) *copyWorld {
+	x := &copyWorld{model: map[string]string{}}
+	x.world = newReplicated(t, sim.Config{Seed: 1, NIC: sim.Ideal(), FormatCopy: func(_ fabric.MemID, write func(uint64, []byte)) { write(0, x.head) }}, 1, 2<<20, 2, 2)
+	x.cfg = x.config()
+	x.cfg.Objects = objects
+	x.s = x.open(0, x.cfg)
+	x.c = x.client(0, x.s)
+	return x
+}
+
+func (x *copyWorld) group() *member.Group { return x.world.c.Group(x.mns[0]) }
+
+// add adds a backup, which is not in sync.
+func (x *copyWorld) add() NewBackup {
+	x.t.Helper()
+	x.head = make([]byte, 0x48)
+	x.world.c.Peek(fabric.At(x.mns[0], 0), x.head)
+	host := x.world.c.AddMN(4096)
+	g := x.group()
+	wantErr(x.t, "add", x.world.c.Change(member.Change{ID: x.mns[0], Kind: member.AddBackup, Host: x.world.c.Incarnation(host), Seen: g.Changed}), nil)
+	g = x.group()
+	r := g.Replicas[len(g.Replicas)-1]
+	if r.Phase != member.Copying {
+		x.t.Fatalf("%+v", *g)
+	}
+	return NewBackup{Mem: x.mns[0], Number: r.Number, Epoch: g.Epoch}
+}
+
+// inSync says that the new backup is in sync, and that all others end: it is promoted.
+func (x *copyWorld) inSync(to NewBackup) {
+	x.t.Helper()
+	g := x.group()
+	wantErr(x.t, "synced", x.world.c.Change(member.Change{ID: to.Mem, Kind: member.Synced, Host: g.Replicas[len(g.Replicas)-1].Host, Seen: g.Changed}), nil)
+	r, err := x.c.Check(CheckOptions{Backups: true})
+	if wantErr(x.t, "check", err, nil); !r.Sound() {
+		x.t.Fatalf("backups: %v", r)
+	}
+	for x.group().Replicas[0].Number != to.Number {
+		wantErr(x.t, "promote", x.world.c.Promote(to.Mem), nil)
+	}
+	d := x.client(0, x.open(0, x.cfg))
+	for key, value := range x.model {
+		if value == "" {
+			wantMiss(x.t, d, key)
+		} else {
+			wantValue(x.t, d, key, value)
+		}
+	}
+	mustBeSound(x.t, d)
+}
+
+// change does one thing or another with a key.
+func (x *copyWorld) change(i int) {
+	key := string(keyOf(i * 7 % 300))
+	switch was := x.model[key]; i % 4 {
+	case 0, 1:
+		x.model[key] = fmt.Sprintf("%0*d", 1+i*13%2500, i)
+		wantErr(x.t, "set", x.c.Set(b(key), b(x.model[key]), Options{}), nil)
+	case 2:
+		if err := x.c.Append(b(key), b("more")); !errors.Is(err, ErrNotFound) {
+			wantErr(x.t, "append", err, nil)
+			x.model[key] = was + "more"
+		}
+	default:
+		if err := x.c.Delete(b(key)); !errors.Is(err, ErrNotFound) {
+			wantErr(x.t, "delete", err, nil)
+		}
+		x.model[key] = ""
+	}
+	_ = x.c.Touch(keyOf(i*11%300), 0)
+}
+
+// What there is when a backup is added is copied, overflow blocks too, and what changes meanwhile comes there as well: the backup has all when it is promoted.
+func TestCopyUnderLoad(t *testing.T) {
+	for _, objects := range []uint64{20, 1000} {
+		for _, busy := range []int{0, 1, 7} {
+			x := newCopyWorld(t, objects)
+			for i := range 400 {
+				x.change(i)
+			}
+			to := x.add()
+			l := cas.New(x.port(0), cas.Config{})
+			wantErr(t, "names", x.s.h.Parts[0].Region.CopyNames(x.port(0)), nil)
+			at, steps := CopyPosition{}, 0
+			for done := false; !done; steps++ {
+				k, err := x.s.Copy(l, to, &at) // each goes on where the one before has ended
+				wantErr(t, "copy", err, nil)
+				if done, err = k.Step(); err != nil {
+					t.Fatal(err)
+				}
+				k.Close()
+				for range busy {
+					x.change(400 + 3*steps)
+				}
+			}
+			if n, _ := x.s.Buckets(); steps < int(n) || at.Bytes == 0 {
+				t.Errorf("%d steps, %d buckets, %d bytes", steps, n, at.Bytes)
+			}
+			x.inSync(to)
+		}
+	}
+}
+
+// The lock of a bucket is given up between large objects, and what changes then is at the backup all the same.
+func TestCopyLargeObjects(t *testing.T) {
+	x := newCopyWorld(t, 4)
+	for i := range 6 {
+		key := string(keyOf(i))
+		x.model[key] = fmt.Sprintf("%0*d", 150_000, i)
+		wantErr(t, "set", x.c.Set(b(key), b(x.model[key]), Options{}), nil)
+	}
+	to, at, steps := x.add(), CopyPosition{}, 0
+	wantErr(t, "names", x.s.h.Parts[0].Region.CopyNames(x.port(0)), nil)
+	k, err := x.s.Copy(cas.New(x.port(0), cas.Config{}), to, &at)
+	wantErr(t, "copy", err, nil)
+	for done := false; !done; steps++ {
+		done, err = k.Step()
+		wantErr(t, "step", err, nil)
+		key := string(keyOf(steps % 6))
+		x.model[key] = fmt.Sprintf("%0*d", 100+steps, steps)
+		wantErr(t, "set", x.c.Set(b(key), b(x.model[key]), Options{}), nil)
+	}
+	if steps < 3 {
+		t.Errorf("%d steps", steps)
+	}
+	x.inSync(to)
+}
+
+// A number is copied whole, no faster than it may be, and says how far it is. What cannot be copied is not taken for copied.
+func TestCopyNumber(t *testing.T) {
+	x := newCopyWorld(t, 1000)
+	for i := range 400 {
+		x.change(i)
+	}
+	to := x.add()
+	p := x.port(0)
+	var done, all uint64
+	o := CopyOptions{BytesPerSecond: 100_000, Progress: func(n, of uint64) { done, all = n, of }}
+	o.Use = func(e *memory.Entry, f func(*Store) error) error { return f(x.s) }
+	began := p.Now()
+	wantErr(t, "copy", CopyNumber(cas.New(p, cas.Config{}), to, o), nil)
+	if n, _ := x.s.Buckets(); done != n || all != n {
+		t.Errorf("%d of %d buckets, there are %d", done, all, n)
+	}
+	if took := p.Now() - began; took < fabric.Second {
+		t.Errorf("%d ns", took)
+	}
+	x.inSync(to)
+	_, _, err := x.s.h.Parts[0].Region.Create(x.port(0), memory.Spec{Name: "m", Kind: memory.KindMemory, Size: 100})
+	wantErr(t, "create", err, nil)
+	wantErr(t, "copy", CopyNumber(cas.New(x.port(0), cas.Config{}), x.add(), o), memory.ErrReplicated)
+}
+
+// A copy that was begun in another epoch is worth nothing, and writes nothing.
+func TestCopyInAnotherEpoch(t *testing.T) {
+	x := newCopyWorld(t, 20)
+	x.change(0)
+	to := x.add()
+	x.world.c.KillMN(1) // the other backup ends, and the primary comes back
+	x.world.c.RestartServer(0)
+	if g := x.group(); g.Epoch == to.Epoch || g.Replicas[0].ID != 0 || g.Replicas[2].Number != to.Number {
+		t.Fatalf("%+v", *g)
+	}
+	k, err := x.s.Copy(cas.New(x.port(0), cas.Config{}), to, new(CopyPosition))
+	wantErr(t, "copy", err, nil)
+	_, err = k.Step()
+	wantErr(t, "step", err, fabric.ErrStaleEpoch)
+}
+
+// A compute node writes to the new backup, and not to the primary, and crashes. The walk that follows the copy compares that backup, too.
+func TestWalkComparesANewBackup(t *testing.T) {
+	x := newCopyWorld(t, 1)
+	walkAll(t, x.c, x.cns[0].View)
+	to := x.add()
+	wantErr(t, "copy", CopyNumber(cas.New(x.port(0), cas.Config{}), to, CopyOptions{Use: func(_ *memory.Entry, f func(*Store) error) error { return f(x.s) }}), nil)
+	part := x.s.h.Parts[0]
+	p := x.port(0)
+	backups, err := part.Region.Backups(p)
+	wantErr(t, "backups", err, nil)
+	wantErr(t, "write", backups.Fill(to.Number, []fabric.Op{fabric.Store(x.s.slotsAddr(x.s.bucket(0, 0)), uint64(makeSlot(1, chunk{off64: part.First >> 6}, 100, 1)))}), nil)
+	g := x.group()
+	wantErr(t, "synced", x.world.c.Change(member.Change{ID: to.Mem, Kind: member.Synced, Host: g.Replicas[len(g.Replicas)-1].Host, Seen: g.Changed}), nil)
+	if !walkAll(t, x.c, x.cns[0].View) {
+		t.Error("no walk")
+	}
+	r, err := x.c.Check(CheckOptions{Backups: true})
+	if wantErr(t, "check", err, nil); !r.Sound() {
+		t.Errorf("%v", r)
+	}
+}
