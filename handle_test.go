@@ -449,6 +449,7 @@ func TestTreeScan(t *testing.T) {
 		"prefix":    {prefix, some},
 		"limit":     {btree.Range{From: []byte("k01000"), Limit: 700}, all[1000:1700]},
 		"between":   {btree.Range{From: []byte("k04000"), To: []byte("k03001"), Descending: true}, backwards[999:1999]},
+		"open":      {btree.Range{From: []byte("k01000"), FromOpen: true, To: []byte("k02000"), ToOpen: true}, all[1001:2000]},
 		"none":      {btree.Range{From: []byte("z")}, nil},
 	} {
 		s := tr.Scan(ctx, x.r)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 )
@@ -96,5 +97,49 @@ func TestBatchesBesideWriters(t *testing.T) {
 	cancel()
 	if _, err := st.GetMulti(ended, names); !errors.Is(err, lock.ErrCanceled) {
 		t.Errorf("the context has ended: %v", err)
+	}
+}
+
+// Batches of a tree, and the first keys of ranges.
+func TestTreeBatches(t *testing.T) {
+	c, _ := open(t)
+	ctx := t.Context()
+	tr, err := c.Tree(ctx, "t", btree.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var items []declock.TreeItem
+	var keys [][]byte
+	for i := range 120 {
+		keys = append(keys, fmt.Appendf(nil, "k%03d", i))
+		items = append(items, declock.TreeItem{Key: keys[i], Value: fmt.Appendf(nil, "v%d", i)})
+	}
+	if err := tr.PutMulti(ctx, items); err != nil {
+		t.Fatal(err)
+	}
+	got, err := tr.GetMulti(ctx, append(keys[:120:120], []byte("none")))
+	if err != nil || !errors.Is(got[120].Err, btree.ErrNotFound) {
+		t.Fatalf("%v, of a key that is not there %v", err, got[120].Err)
+	}
+	for i, x := range got[:120] {
+		if string(x.Key) != string(keys[i]) || string(x.Value) != fmt.Sprintf("v%d", i) || x.Err != nil {
+			t.Errorf("%d: %q, %q, %v", i, x.Key, x.Value, x.Err)
+		}
+	}
+	for want, r := range map[string]btree.Range{
+		"k000": {}, "k119": {Descending: true}, "k050": {From: keys[50]}, "k051": {From: keys[50], FromOpen: true},
+		"k049": {From: keys[50], FromOpen: true, Descending: true}, "k000 to": {To: keys[0]}, "": {From: keys[50], To: keys[50], ToOpen: true},
+	} {
+		want, _, _ = strings.Cut(want, " ")
+		key, value, err := tr.First(ctx, r)
+		if string(key) != want || (want == "") != errors.Is(err, btree.ErrNotFound) || want != "" && (err != nil || len(value) == 0) {
+			t.Errorf("first of %+v: %q, %q, %v", r, key, value, err)
+		}
+	}
+	if n, err := tr.DeleteMulti(ctx, append(keys[:120:120], keys[0])); n != 120 || err != nil {
+		t.Errorf("%d deleted, %v", n, err)
+	}
+	if err := tr.PutMulti(ctx, []declock.TreeItem{{Key: make([]byte, 10_000)}}); !errors.Is(err, btree.ErrKeySize) {
+		t.Errorf("a key of many bytes: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/objstore"
 )
 
@@ -49,13 +50,18 @@ func (st *Store) SetMulti(ctx context.Context, items []SetItem) error {
 
 // DeleteMulti removes objects, several at a time, each as by Delete, and returns how many there were. Its error joins those of all.
 func (st *Store) DeleteMulti(ctx context.Context, keys [][]byte) (deleted int, err error) {
+	return deleteSeveral(keys, func(key []byte) error { return st.Delete(ctx, key) }, objstore.ErrNotFound)
+}
+
+// deleteSeveral calls remove for all keys, and returns for how many that did not return none.
+func deleteSeveral(keys [][]byte, remove func(key []byte) error, none error) (deleted int, err error) {
 	var n atomic.Int64
 	err = several(len(keys), func(i int) error {
-		err := st.Delete(ctx, keys[i])
+		err := remove(keys[i])
 		switch {
 		case err == nil:
 			n.Add(1)
-		case !errors.Is(err, objstore.ErrNotFound):
+		case !errors.Is(err, none):
 			return fmt.Errorf("declock: key %.40q: %w", keys[i], err)
 		}
 		return nil
@@ -63,8 +69,43 @@ func (st *Store) DeleteMulti(ctx context.Context, keys [][]byte) (deleted int, e
 	return int(n.Load()), err
 }
 
-// severalAt is how many operations of a batch of changes are under way at a time.
-const severalAt = 16
+// A TreeItem is what a tree has of a key.
+type TreeItem struct {
+	Key, Value []byte
+	Err        error // of GetMulti; btree.ErrNotFound: there is none
+}
+
+// GetMulti gets many keys, several at a time, each as by Get. The items are in the order of the keys; the error joins those of all but btree.ErrNotFound.
+func (t *Tree) GetMulti(ctx context.Context, keys [][]byte) ([]TreeItem, error) {
+	items := make([]TreeItem, len(keys))
+	err := several(len(keys), func(i int) error {
+		x := &items[i]
+		x.Key = keys[i]
+		if x.Value, x.Err = t.Get(ctx, x.Key, nil); x.Err != nil && !errors.Is(x.Err, btree.ErrNotFound) {
+			return fmt.Errorf("declock: key %.40q: %w", x.Key, x.Err)
+		}
+		return nil
+	})
+	return items, err
+}
+
+// PutMulti stores keys with their values, several at a time, each as by Put. Its error joins those of all.
+func (t *Tree) PutMulti(ctx context.Context, items []TreeItem) error {
+	return several(len(items), func(i int) error {
+		if err := t.Put(ctx, items[i].Key, items[i].Value); err != nil {
+			return fmt.Errorf("declock: key %.40q: %w", items[i].Key, err)
+		}
+		return nil
+	})
+}
+
+// DeleteMulti removes keys, several at a time, each as by Delete, and returns how many there were. Its error joins those of all.
+func (t *Tree) DeleteMulti(ctx context.Context, keys [][]byte) (deleted int, err error) {
+	return deleteSeveral(keys, func(key []byte) error { return t.Delete(ctx, key) }, btree.ErrNotFound)
+}
+
+// severalAt is how many operations of a batch of changes are under way at a time: for 100 keys two rounds, and sessions are left for others.
+const severalAt = 50
 
 // several calls f for 0 to n-1, several at a time.
 func several(n int, f func(i int) error) error {

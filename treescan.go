@@ -2,6 +2,7 @@ package declock
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"iter"
 
@@ -10,11 +11,10 @@ import (
 
 // A TreeScan goes through a part of a tree: see [Tree.Scan].
 type TreeScan struct {
-	t     *Tree
-	ctx   context.Context
-	r     btree.Range
-	begun bool // r.From has been returned
-	err   error
+	t   *Tree
+	ctx context.Context
+	r   btree.Range // what is left
+	err error
 }
 
 // Pages of a TreeScan, in entries and in bytes.
@@ -55,7 +55,7 @@ func (s *TreeScan) All() iter.Seq2[[]byte, []byte] {
 				return
 			}
 			for _, e := range page {
-				s.begun, s.r.From = true, append(s.r.From[:0], e.key...) // a copy: the loop's body may change its key
+				s.r.FromOpen, s.r.From = true, append(s.r.From[:0], e.key...) // a copy: the loop's body may change its key
 				if s.r.Limit > 0 {
 					if s.r.Limit--; s.r.Limit == 0 {
 						s.r.Limit, more = -1, false
@@ -71,6 +71,17 @@ func (s *TreeScan) All() iter.Seq2[[]byte, []byte] {
 
 // Err returns the error that ended the scan, if one did.
 func (s *TreeScan) Err() error { return s.err }
+
+// First returns the first key of a range, and its value: with Range{From: key} the key itself or the next, with Range{From: key, FromOpen: true, Descending: true} the
+// one before it, with the zero Range the smallest. btree.ErrNotFound: the range is empty.
+func (t *Tree) First(ctx context.Context, r btree.Range) (key, value []byte, err error) {
+	r.Limit = 1
+	s := t.Scan(ctx, r)
+	for key, value = range s.All() {
+		return key, value, nil
+	}
+	return nil, nil, cmp.Or(s.Err(), btree.ErrNotFound)
+}
 
 // An entry is a key with its value.
 type entry struct{ key, value []byte }
@@ -92,9 +103,6 @@ func (s *TreeScan) page(list []entry, size int) (_ []entry, more bool, err error
 		for len(list) < size && len(buf) < pageBytes {
 			if !it.Next() {
 				return it.Err()
-			}
-			if s.begun && bytes.Equal(it.Key(), s.r.From) {
-				continue
 			}
 			begin := len(buf)
 			buf = append(append(buf, it.Key()...), it.Value()...)

@@ -33,7 +33,7 @@ func (m model) scan(r Range) (pairs []string) {
 		if r.Descending {
 			from, to = -from, -to
 		}
-		if from < 0 || to > 0 {
+		if from < 0 || to > 0 || from == 0 && r.From != nil && r.FromOpen || to == 0 && r.To != nil && r.ToOpen {
 			continue
 		}
 		if pairs = append(pairs, k+"="+m[k]); len(pairs) == r.Limit {
@@ -146,7 +146,8 @@ func modelRun(t *testing.T, rt *rapid.T, c *Client) {
 			}
 		},
 		"scan": func(rt *rapid.T) {
-			r := Range{Descending: rapid.Bool().Draw(rt, "descending"), Limit: rapid.IntRange(0, 20).Draw(rt, "limit")}
+			r := Range{Descending: rapid.Bool().Draw(rt, "descending"), Limit: rapid.IntRange(0, 20).Draw(rt, "limit"),
+				FromOpen: rapid.Bool().Draw(rt, "from open"), ToOpen: rapid.Bool().Draw(rt, "to open")}
 			if rapid.Bool().Draw(rt, "from") {
 				r.From = []byte(key())
 			}

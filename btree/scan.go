@@ -12,6 +12,8 @@ type Range struct {
 	From []byte
 	// To is the last key. nil is no bound.
 	To []byte
+	// FromOpen and ToOpen leave the keys From and To themselves out.
+	FromOpen, ToOpen bool
 	// Descending begins with the greatest key.
 	Descending bool
 	// Limit is how many keys are returned at most; 0 is all.
@@ -126,10 +128,11 @@ func (it *Iterator) beyond(key []byte) bool {
 	if it.r.To == nil {
 		return false
 	}
+	c := bytes.Compare(key, it.r.To)
 	if it.r.Descending {
-		return bytes.Compare(key, it.r.To) < 0
+		c = -c
 	}
-	return bytes.Compare(key, it.r.To) > 0
+	return c > 0 || c == 0 && it.r.ToOpen
 }
 
 // Key returns the key. It is valid until Next is called.
@@ -255,6 +258,7 @@ func (it *Iterator) last() error {
 // take sorts the leaf that was read.
 func (it *Iterator) take() error {
 	first := !it.begun
+	open := first && it.r.FromOpen && it.r.From != nil // the edge's own key is left out
 	it.begun, it.at = true, 0
 	var err error
 	if it.items, err = it.n.sorted(it.items[:0]); err != nil {
@@ -266,7 +270,7 @@ func (it *Iterator) take() error {
 		if !first || it.r.From != nil {
 			k := len(it.items)
 			for k > 0 {
-				if c := bytes.Compare(it.items[k-1].key, it.edge); c < 0 || c == 0 && first {
+				if c := bytes.Compare(it.items[k-1].key, it.edge); c < 0 || c == 0 && first && !open {
 					break
 				}
 				k--
@@ -278,8 +282,10 @@ func (it *Iterator) take() error {
 		it.ended = len(it.n.low) == 0
 		return nil
 	}
-	for it.at < len(it.items) && bytes.Compare(it.items[it.at].key, it.edge) < 0 {
-		it.at++
+	for ; it.at < len(it.items); it.at++ {
+		if c := bytes.Compare(it.items[it.at].key, it.edge); c > 0 || c == 0 && !open {
+			break
+		}
 	}
 	it.edge = append(it.edge[:0], it.n.high.key...)
 	it.ended = !it.n.high.some

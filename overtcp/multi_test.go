@@ -1,0 +1,140 @@
+package overtcp_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/objstore"
+)
+
+// delayed returns the address of a proxy behind which a server is away by a time in each direction.
+func delayed(t *testing.T, to string, by *atomic.Int64) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			go pass(out, in, by)
+			go pass(in, out, by)
+		}
+	}()
+	return l.Addr().String()
+}
+
+// pass forwards what comes, some time later.
+func pass(to, from net.Conn, by *atomic.Int64) {
+	type bytes struct {
+		b    []byte
+		when time.Time
+	}
+	under := make(chan bytes, 1<<12)
+	go func() {
+		defer to.Close()
+		for x := range under {
+			time.Sleep(time.Until(x.when))
+			if _, err := to.Write(x.b); err != nil {
+				from.Close()
+			}
+		}
+	}()
+	defer close(under)
+	for {
+		b := make([]byte, 32<<10)
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		under <- bytes{b[:n], time.Now().Add(time.Duration(by.Load()))}
+	}
+}
+
+// Over a network, batches of 100 keys take the time of a few round trips to the memory node: each change needs two, one after the other, and a deletion looks before it takes the lock.
+func TestBatchesInFewRoundTrips(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a slow network")
+	}
+	const keys, away = 100, 50 * time.Millisecond
+	var by atomic.Int64
+	dir, err := os.MkdirTemp("", "declock-overtcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	startEtcd(t, dir)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
+	if err != nil {
+		t.Fatal(err)
+	}
+	listen := l.Addr().String()
+	l.Close()
+	address := fmt.Sprintf("tcp://%s/test?insecure=true&dead-after=10s&listen=", filepath.Join(dir, "etcd.sock"))
+	startSelf(t, memoryEnv+"="+address+listen+"&advertise="+delayed(t, listen, &by))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	c, err := declock.Open(ctx, address+"127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	st, err := c.Store(ctx, "s", objstore.Config{Objects: 10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	items, names := make([]declock.SetItem, keys), make([][]byte, keys)
+	for i := range keys {
+		names[i] = fmt.Appendf(nil, "key %d", i)
+		items[i] = declock.SetItem{Key: names[i], Value: []byte("value")}
+	}
+	// Sessions and memory are taken before the network is slow.
+	if err := st.SetMulti(ctx, items); err != nil {
+		t.Fatal(err)
+	}
+	by.Store(int64(away))
+	for _, x := range []struct {
+		what string
+		most float64
+		f    func() error
+	}{
+		{"SetMulti", 8, func() error { return st.SetMulti(ctx, items) }},
+		{"GetMulti", 2, func() error { _, err := st.GetMulti(ctx, names); return err }},
+		{"DeleteMulti", 8, func() error { _, err := st.DeleteMulti(ctx, names); return err }},
+	} {
+		best := time.Hour
+		for range 3 {
+			if x.what == "DeleteMulti" {
+				if err := st.SetMulti(ctx, items); err != nil {
+					t.Fatal(err)
+				}
+			}
+			began := time.Now()
+			if err := x.f(); err != nil {
+				t.Fatalf("%s: %v", x.what, err)
+			}
+			best = min(best, time.Since(began))
+		}
+		if trips := float64(best) / float64(2*away); trips > x.most {
+			t.Errorf("%s of %d keys took %v: %.1f round trips", x.what, keys, best, trips)
+		} else {
+			t.Logf("%s of %d keys took %v: %.1f round trips", x.what, keys, best, trips)
+		}
+	}
+}
