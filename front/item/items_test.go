@@ -3,6 +3,7 @@ package item
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -290,5 +291,40 @@ func TestDropped(t *testing.T) {
 		if x.get(t, "k") != "w" {
 			t.Error("what was stored then is not there")
 		}
+	}
+}
+
+// Scan finds a key that is there all the time, however often its item is replaced by one of another size meanwhile.
+func TestScanOfBucketThatChanges(t *testing.T) {
+	c := openCluster(t)
+	x, other := openItems(t, c), openItems(t, c)
+	x.put(t, "k", "v", 0)
+	perNode, _ := x.objects().Buckets()
+	mn, at := x.objects().Locate([]byte("k"))
+	bucket := uint64(slices.Index(x.objects().Nodes(), mn))*perNode + at
+	var stop atomic.Bool
+	var writers sync.WaitGroup
+	for range 2 {
+		writers.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				other.put(t, "k", strings.Repeat("v", 1+i*37%3000), 0)
+			}
+		})
+	}
+	missed := 0
+	const scans = 10_000
+	for range scans {
+		keys, err := x.Scan(t.Context(), bucket, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(keys) != 1 || string(keys[0]) != "k" {
+			missed++
+		}
+	}
+	stop.Store(true)
+	writers.Wait()
+	if missed > 0 {
+		t.Errorf("%d of %d scans missed the key, or found others", missed, scans)
 	}
 }

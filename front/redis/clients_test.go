@@ -228,6 +228,12 @@ func TestAuthentication(t *testing.T) {
 		c.want(step[0], step[1])
 	}
 	d := dial(t, address)
+	for _, empty := range [][]string{{"AUTH", ""}, {"AUTH", "default", ""}, {"AUTH", "", "secret"}, {"HELLO", "3", "AUTH", "default", ""}} {
+		if got := d.do(empty...); got != wrong {
+			t.Errorf("%q is answered %q", empty, got)
+		}
+		d.want("GET k", refused)
+	}
 	if got := d.do("HELLO", "3"); !strings.HasPrefix(got, "-NOAUTH HELLO") {
 		t.Error(got)
 	}
@@ -331,7 +337,9 @@ func TestNoReply(t *testing.T) {
 	c := dial(t, address)
 	c.send(request("ECHO", "a") + request("CLIENT", "REPLY", "OFF") + request("SET", "k", "v") + request("MGET", "k", "k") + request("CLIENT", "REPLY", "ON") + request("GET", "k") +
 		request("CLIENT", "REPLY", "SKIP") + request("GET", "none") + request("ECHO", "b"))
-	for _, want := range []string{"a", "OK", "v", "b"} {
+	// An answer so large that parts of it would be written before its end.
+	c.send(request("SET", "k", strings.Repeat("v", 1000)) + request("CLIENT", "REPLY", "SKIP") + request(append([]string{"MGET"}, slices.Repeat([]string{"k"}, 300)...)...) + request("ECHO", "c"))
+	for _, want := range []string{"a", "OK", "v", "b", "OK", "c"} {
 		if got := c.answer(); got != want {
 			t.Errorf("answered %q, want %q", got, want)
 		}

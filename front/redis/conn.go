@@ -169,7 +169,7 @@ func (c *conn) fill() error {
 // charge has the server count the connection's large buffers. An error: there are too many.
 func (c *conn) charge() error {
 	var now int64
-	if n := cap(c.in) + cap(c.out) + cap(c.value); n > 3*keepBuffer {
+	if n := cap(c.in) + cap(c.out) + cap(c.value) + c.parser.memory(); n > 3*keepBuffer {
 		now = int64(n)
 	}
 	if now == c.charged {

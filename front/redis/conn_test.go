@@ -1,9 +1,12 @@
 package redis
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/declock/declock"
 )
 
 func TestBasics(t *testing.T) {
@@ -65,4 +68,102 @@ func TestLocks(t *testing.T) {
 			t.Errorf("a lock of %v was there for %v", ttl, took)
 		}
 	}
+}
+
+// The scripts of locks answer as they do in Redis, whatever state the key is in, and leave it the time to live that they are to.
+func TestLockScripts(t *testing.T) {
+	const (
+		redsyncUnlock = `local val = redis.call("GET", KEYS[1])
+			if val == ARGV[1] then return redis.call("DEL", KEYS[1]) elseif val == false then return -1 else return 0 end`
+		redsyncExtendOrSet = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("PEXPIRE", KEYS[1], ARGV[2])
+			elseif redis.call("SET", KEYS[1], ARGV[1], "PX", ARGV[2], "NX") then return 1 else return 0 end`
+		pyExtend = `local token = redis.call('get', KEYS[1])
+			if not token or token ~= ARGV[1] then return 0 end
+			local expiration = redis.call('pttl', KEYS[1])
+			if not expiration then expiration = 0 end
+			if expiration < 0 then return 0 end
+			local newttl = ARGV[2]
+			if ARGV[3] == "0" then newttl = ARGV[2] + expiration end
+			redis.call('pexpire', KEYS[1], newttl)
+			return 1`
+	)
+	_, address := startServer(t, openCluster(t), Options{})
+	c := dial(t, address)
+	const none = ""
+	for _, x := range []struct {
+		before string // a request that makes the key
+		script string
+		args   string
+		want   string
+		ttl    string // after it
+	}{
+		{none, redsyncUnlock, "me", ":-1", ":-2"},
+		{"SET lock other EX 50", redsyncUnlock, "me", ":0", ":50"},
+		{"SET lock me EX 50", redsyncUnlock, "me", ":1", ":-2"},
+		{none, redsyncExtendOrSet, "me 90000", ":1", ":90"},
+		{none, redsyncExtendOrSet, "me 0", ":0", ":-2"},
+		{none, redsyncExtendOrSet, "me -5", ":0", ":-2"},
+		{"SET lock other EX 50", redsyncExtendOrSet, "me 90000", ":0", ":50"},
+		{"SET lock me EX 50", redsyncExtendOrSet, "me 90000", ":1", ":90"},
+		{none, pyExtend, "me 30000 0", ":0", ":-2"},
+		{"SET lock other EX 50", pyExtend, "me 30000 0", ":0", ":50"},
+		{"SET lock me EX 50", pyExtend, "me 30000 0", ":1", ":80"},
+		{"SET lock me EX 50", pyExtend, "me 30000 1", ":1", ":30"},
+		{"SET lock me", pyExtend, "me 30000 0", ":0", ":-1"},
+		{"SET lock me", pyExtend, "me 30000 1", ":0", ":-1"},
+	} {
+		c.do("DEL", "lock")
+		if x.before != none {
+			c.want(x.before, "OK")
+		}
+		if got := c.do(append([]string{"EVAL", x.script, "1", "lock"}, strings.Fields(x.args)...)...); got != x.want {
+			t.Errorf("after %q, %.30q with %s is answered %q, want %q", x.before, x.script, x.args, got, x.want)
+		}
+		if got := c.do("TTL", "lock"); got != x.ttl {
+			t.Errorf("after %q and %.30q with %s the key has a TTL of %s, want %s", x.before, x.script, x.args, got, x.ttl)
+		}
+	}
+}
+
+// Clients may send the scripts of locks in as many spellings as they like: a bounded number is kept.
+func TestScriptsBounded(t *testing.T) {
+	var s scripts
+	for i := range mostScripts + 100 {
+		if k, _ := s.of(fmt.Appendf(nil, "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end -- %d\n", i)); k == nil {
+			t.Fatal("a spelling that is not known")
+		}
+	}
+	if len(s.seen) != mostScripts {
+		t.Errorf("%d scripts are kept, want %d", len(s.seen), mostScripts)
+	}
+}
+
+// A request that fails after its answer has begun has one answer, the error.
+func TestOneAnswerWhenFull(t *testing.T) {
+	cluster, err := declock.Open(t.Context(), "shm:", declock.WithMemory(16<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	_, address := startServer(t, cluster, Options{NoEvict: true})
+	c := dial(t, address)
+	const full = "-OOM command not allowed when used memory > 'maxmemory'."
+	c.want("SET n 1", "OK")
+	for i, size := 0, 1<<18; size > 0; i++ {
+		switch got := c.do("SET", fmt.Sprint("fill", i), strings.Repeat("v", size)); got {
+		case full:
+			size /= 4
+		case "OK":
+		default:
+			t.Fatal(got)
+		}
+	}
+	for _, line := range []string{"SET n 22 GET", "GETSET n 3", "INCR n", "INCRBY new 5", "INCRBYFLOAT n 0.5", "APPEND n 5", "SETRANGE n 1 7", "GETEX n EX 100", "MSET n 5 new 6"} {
+		if got := c.do(strings.Fields(line)...); got != full {
+			t.Errorf("%s is answered %q when memory is full", line, got)
+		}
+		c.want("ECHO next", "next")
+	}
+	c.want("GET n", "1")
+	c.want("GET new", "nil")
 }

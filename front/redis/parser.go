@@ -93,15 +93,18 @@ func (p *parser) need() int {
 	return 0
 }
 
-// trim gives up memory that a large request has needed.
+// trim gives up memory that a large request has needed. It has as many arguments as spans, a line of words has no spans.
 func (p *parser) trim() {
-	if cap(p.spans) > keepArgs {
+	if cap(p.args) > keepArgs {
 		p.spans, p.args = nil, nil
 	}
 	if cap(p.scratch) > keepArgs {
 		p.scratch = nil
 	}
 }
+
+// memory returns about how many bytes of memory the parser has: 16 for a span, 24 for an argument.
+func (p *parser) memory() int { return 16*cap(p.spans) + 24*cap(p.args) + cap(p.scratch) }
 
 const keepArgs = 1 << 10
 

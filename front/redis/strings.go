@@ -46,13 +46,22 @@ func (c *conn) view(key []byte, f func(it item.Item)) (found, ok bool) {
 	return found, true
 }
 
-// update changes the item of a key. It is not ok if it has answered with an error.
+// update changes the item of a key. It is not ok if it has answered with an error. What the function has answered is taken back if it is called again, and if the
+// change fails after it: a request has one answer.
 func (c *conn) update(key []byte, u item.Update) (called, ok bool) {
 	x := c.store()
 	if x == nil {
 		return false, false
 	}
+	before, apply := len(c.out), u.Apply
+	u.Apply = func(o *item.Object) item.Change {
+		c.out = c.out[:before]
+		return apply(o)
+	}
 	called, err := x.Update(c.srv.ops, key, u)
+	if err != nil || !called {
+		c.out = c.out[:before]
+	}
 	if err != nil {
 		c.failed(err)
 	}
@@ -124,9 +133,7 @@ func (c *conn) put(key, value []byte, s *setting) (stored, ok bool) {
 		u.Read = -1
 	}
 	c.room(value)
-	before := len(c.out)
 	u.Apply = func(o *item.Object) item.Change {
-		c.out = c.out[:before]
 		switch {
 		case s.get && o.Found:
 			c.bulk(o.Value)
@@ -220,9 +227,7 @@ func (c *conn) getSet(args [][]byte) error {
 }
 
 func (c *conn) getDel(args [][]byte) error {
-	before := len(c.out)
 	if called, ok := c.update(args[1], item.Update{Read: -1, IfFound: true, Apply: func(o *item.Object) item.Change {
-		c.out = c.out[:before]
 		if o.Found {
 			c.bulk(o.Value)
 		} else {
@@ -262,9 +267,7 @@ func (c *conn) getEX(args [][]byte) error {
 	if e.unit == noUnit && !persist {
 		return c.get(args)
 	}
-	before := len(c.out)
 	if called, ok := c.update(args[1], item.Update{Read: -1, IfFound: true, Apply: func(o *item.Object) item.Change {
-		c.out = c.out[:before]
 		if !o.Found {
 			c.null()
 			return item.Change{}
@@ -382,13 +385,9 @@ func (c *conn) decrBy(args [][]byte) error {
 	return nil
 }
 
-// change is update with a function that answers: what it has answered before it is called again is taken back. A key that is not there is seen as well.
+// change is update with a function that answers. A key that is not there is seen as well.
 func (c *conn) change(key []byte, read int, f func(o *item.Object) item.Change) {
-	before := len(c.out)
-	c.update(key, item.Update{Read: read, Apply: func(o *item.Object) item.Change {
-		c.out = c.out[:before]
-		return f(o)
-	}})
+	c.update(key, item.Update{Read: read, Apply: f})
 }
 
 // instead returns the change that stores a value in place of an item's, with its flags and expiry.
@@ -396,7 +395,7 @@ func (c *conn) instead(o *item.Object) item.Change {
 	return item.Change{Action: objstore.Put, Value: c.value, Flags: o.Flags, Expiry: o.Expiry, State: o.State}
 }
 
-// mostDigits is how much of a value is read to find an integer in it.
+// mostDigits is how much of a value is read to find an integer in it: more than an integer has, so that a longer value is none.
 const mostDigits = 24
 
 func (c *conn) count(key []byte, by int64) error {
@@ -404,7 +403,7 @@ func (c *conn) count(key []byte, by int64) error {
 		v := int64(0)
 		if o.Found {
 			var ok bool
-			if v, ok = integer(o.Value); !ok || o.Size > mostDigits {
+			if v, ok = integer(o.Value); !ok {
 				c.fail(notInteger)
 				return item.Change{}
 			}
