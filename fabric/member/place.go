@@ -2,6 +2,8 @@ package member
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"slices"
 )
 
@@ -41,28 +43,40 @@ func (l *Ledger) isLost(r Replica) bool {
 	})
 }
 
-// bestHost returns the memory node on which a new backup of a number is best: with a label that no other replica's host has, if there is one; with the fewest backups;
-// the next after the number, so that the load of one that fails goes to several. nil: there is none with room.
-func (l *Ledger) bestHost(g *Group) (best *Entry) {
-	compare := func(a, b *Entry) int {
-		after := func(e *Entry) int { return int(uint8(e.MN.ID - g.ID - 1)) }
-		return cmp.Or(l.near(g, a)-l.near(g, b), l.backups(a)-l.backups(b), after(a)-after(b))
-	}
+// bestHost returns the memory node on which a new backup of a number is best.
+func (l *Ledger) bestHost(g *Group) *Entry {
+	var hosts []*MN
+	entries := map[Incarnation]*Entry{}
 	for _, e := range l.Entries {
-		if e.IsCN() || e.Phase != Joined || g.Find(e.Incarnation()) >= 0 || !l.hasRoom(e, g) {
-			continue
+		if !e.IsCN() && e.Phase == Joined {
+			hosts, entries[e.MN.Incarnation] = append(hosts, &e.MN), e
 		}
-		if best == nil || compare(e, best) < 0 {
-			best = e
+	}
+	if best := bestHost(g, hosts, maps.Values(l.Groups), func(*MN) bool { return true }); best != nil {
+		return entries[best.Incarnation]
+	}
+	return nil
+}
+
+// bestHost returns, of some memory nodes, that on which a new backup of a number is best: with a label that no other replica's host has, if there is one; with the fewest backups;
+// the next after the number, so that the load of one that fails goes to several. nil: there is none with room.
+func bestHost(g *Group, hosts []*MN, groups iter.Seq[*Group], ok func(*MN) bool) (best *MN) {
+	compare := func(a, b *MN) int {
+		after := func(m *MN) int { return int(uint8(m.ID - g.ID - 1)) }
+		return cmp.Or(near(g, a, hosts)-near(g, b, hosts), backups(a.Incarnation, groups)-backups(b.Incarnation, groups), after(a)-after(b))
+	}
+	for _, m := range hosts {
+		if g.Find(m.Incarnation) < 0 && hasRoom(m, g, groups) && ok(m) && (best == nil || compare(m, best) < 0) {
+			best = m
 		}
 	}
 	return best
 }
 
 // near returns how many replicas of a group are on memory nodes with the label of a host. Hosts without a label are near to none.
-func (l *Ledger) near(g *Group, host *Entry) (n int) {
-	for _, r := range g.Replicas {
-		if e := l.joinedMN(r.Host); e != nil && host.MN.Label != "" && e.MN.Label == host.MN.Label {
+func near(g *Group, host *MN, hosts []*MN) (n int) {
+	for _, m := range hosts {
+		if host.Label != "" && m.Label == host.Label && g.Find(m.Incarnation) >= 0 {
 			n++
 		}
 	}
@@ -70,9 +84,9 @@ func (l *Ledger) near(g *Group, host *Entry) (n int) {
 }
 
 // backups returns how many backups a memory node has.
-func (l *Ledger) backups(host *Entry) (n int) {
-	for _, g := range l.Groups {
-		if g.Find(host.Incarnation()) > 0 {
+func backups(host Incarnation, groups iter.Seq[*Group]) (n int) {
+	for g := range groups {
+		if g.Find(host) > 0 {
 			n++
 		}
 	}
@@ -80,13 +94,13 @@ func (l *Ledger) backups(host *Entry) (n int) {
 }
 
 // hasRoom reports whether a memory node has room for a replica of a group. That of its own number is in the memory that it would lend to it.
-func (l *Ledger) hasRoom(host *Entry, g *Group) bool {
-	if host.MN.ID == g.ID {
-		return host.MN.Room > 0 && host.MN.Size >= g.Size
+func hasRoom(host *MN, g *Group, groups iter.Seq[*Group]) bool {
+	if host.ID == g.ID {
+		return host.Room > 0 && host.Size >= g.Size
 	}
-	room := host.MN.Room
-	for _, x := range l.Groups {
-		if x.ID != host.MN.ID && x.Find(host.Incarnation()) >= 0 {
+	room := host.Room
+	for x := range groups {
+		if x.ID != host.ID && x.Find(host.Incarnation) >= 0 {
 			room -= min(room, x.Size)
 		}
 	}

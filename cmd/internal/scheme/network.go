@@ -68,6 +68,42 @@ func (n *network) Forget(ctx context.Context, id fabric.MemID) error {
 	return errors.Join(e.ForgetMN(ctx, id), e.Close())
 }
 
+// Move implements Mover.
+func (n *network) Move(ctx context.Context, next func(*member.State) (member.Step, error), show func(step member.Step, s *member.State)) (err error) {
+	e, err := n.members.Coordinator(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	w, err := e.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	for shown := ""; ; {
+		s, newer := w.State()
+		if s != nil {
+			step, err := next(s)
+			if err != nil || step.What == "" {
+				return err
+			}
+			if step.What != shown {
+				shown = step.What
+				show(step, s)
+			}
+			if step.Change != nil {
+				if err := e.Change(ctx, *step.Change); err != nil && !errors.Is(err, member.ErrChanged) { // the news of another change is on its way
+					return err
+				}
+			}
+		}
+		select {
+		case <-newer:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // visiting returns the addresses of a visitor, which has a port of its own: the one that was given may be the memory node's.
 func visiting(listen, advertise string) (string, string) {
 	if host, _, err := net.SplitHostPort(listen); err == nil {

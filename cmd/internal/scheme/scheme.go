@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/tcp"
 	"github.com/declock/declock/mn"
 	"github.com/declock/declock/overtcp"
@@ -129,6 +130,13 @@ const (
 type Forgetter interface {
 	// Forget says that a memory node that is down is not coming back. It waits for the acknowledgement of all nodes that it has gone.
 	Forget(ctx context.Context, id fabric.MemID) error
+}
+
+// A Mover is a Cluster whose memory-node numbers may have copies on several memory nodes, and whose coordinator knows where.
+type Mover interface {
+	// Move makes changes one after the other, as next says for each state, until there is nothing to do any more. It calls show with what is done, and with what it
+	// waits for.
+	Move(ctx context.Context, next func(*member.State) (member.Step, error), show func(step member.Step, s *member.State)) error
 }
 
 // An Info is the members of a cluster.

@@ -1,0 +1,122 @@
+package member_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+)
+
+// moves takes a ledger through the steps of a planned move. What is to be copied is in sync at once. No number ever has fewer copies than it is to have.
+func moves(t *testing.T, l *member.Ledger, next func(*member.State) (member.Step, error)) (steps []string, err error) {
+	t.Helper()
+	for range 100 {
+		step, err := next(l.State())
+		if err != nil || step.What == "" {
+			return steps, err
+		}
+		if step.Change != nil {
+			if err := l.Change(*step.Change); err != nil {
+				t.Fatal(step.What, err)
+			}
+			steps = append(steps, step.What)
+			for _, g := range l.Groups {
+				synced := slices.DeleteFunc(slices.Clone(g.Replicas), func(r member.Replica) bool { return r.Phase != member.InSync })
+				if len(synced) < g.Factor {
+					t.Fatalf("%v has %d copies after %q", g.ID, len(synced), steps)
+				}
+			}
+		}
+		ackAll(l)
+		syncAll(t, l)
+	}
+	t.Fatalf("it does not end: %q", steps)
+	return nil, nil
+}
+
+// syncAll says that all copies are in sync.
+func syncAll(t *testing.T, l *member.Ledger) {
+	t.Helper()
+	for _, g := range l.State().Groups {
+		for _, r := range g.Replicas {
+			if r.Phase == member.Copying {
+				if err := l.Change(member.Change{ID: g.ID, Kind: member.Synced, Host: r.Host, Seen: l.Groups[g.ID].Changed}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	ackAll(l)
+}
+
+// whole is n memory nodes with two copies each, in sync, and room for others'.
+func whole(t *testing.T, n int) (l *member.Ledger) {
+	t.Helper()
+	l = member.NewLedger(4)
+	for id := range n {
+		joinMN(t, l, member.MN{ID: fabric.MemID(id), Size: 1 << 20, Replicas: 2, Room: 3 << 20})
+	}
+	ackAll(l)
+	syncAll(t, l)
+	return l
+}
+
+// A memory node that is drained has no copy any more, and each number has its copies all the while.
+func TestDrain(t *testing.T) {
+	for _, n := range []int{3, 4} {
+		for id := range n {
+			l := whole(t, n)
+			steps, err := moves(t, l, func(s *member.State) (member.Step, error) { return s.Drain(fabric.MemID(id)) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range l.Groups {
+				if slices.Contains(hosts(l, g.ID), fabric.MemID(id)) {
+					t.Errorf("mn%d of %d: %v is on %v after %q", id, n, g.ID, hosts(l, g.ID), steps)
+				}
+			}
+			if len(steps) != 4 { // a copy and a move of its own number, a copy and a drop of the backup
+				t.Errorf("mn%d of %d: %q", id, n, steps)
+			}
+		}
+	}
+	l := whole(t, 2)
+	if steps, err := moves(t, l, func(s *member.State) (member.Step, error) { return s.Drain(1) }); !errors.Is(err, member.ErrNoHost) || len(steps) > 0 {
+		t.Errorf("one of two: %q, %v", steps, err)
+	}
+	if _, err := l.State().Drain(7); !errors.Is(err, member.ErrUnknown) {
+		t.Errorf("one that is not there: %v", err)
+	}
+}
+
+// After a rebalance each number is served by the memory node that has joined with it, and backups are spread.
+func TestRebalance(t *testing.T) {
+	l := whole(t, 3)
+	if _, err := moves(t, l, func(s *member.State) (member.Step, error) { return s.Drain(1) }); err != nil {
+		t.Fatal(err)
+	}
+	joinMN(t, l, member.MN{ID: 3, Size: 1 << 20, Replicas: 2, Room: 3 << 20})
+	ackAll(l)
+	syncAll(t, l)
+	steps, err := moves(t, l, (*member.State).Rebalance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	backups := map[fabric.MemID]int{}
+	for id, g := range l.Groups {
+		on := hosts(l, id)
+		if on[0] != id || len(on) != g.Factor {
+			t.Errorf("%v is on %v after %q", id, on, steps)
+		}
+		for _, b := range on[1:] {
+			backups[b]++
+		}
+	}
+	for id, n := range backups {
+		if n > 2 || len(backups) < 3 {
+			t.Errorf("mn%d has %d backups: %v, after %q", id, n, backups, steps)
+		}
+	}
+}
