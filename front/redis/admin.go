@@ -152,7 +152,7 @@ func (c *conn) clientReply(args [][]byte) error {
 	case is(args[2], "OFF"):
 		c.silent = silent
 	case is(args[2], "SKIP"):
-		if c.silent == answers {
+		if c.silent != silent {
 			c.silent = skipNext
 		}
 	default:

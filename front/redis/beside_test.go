@@ -116,7 +116,8 @@ func (p *pair) same(request string) {
 const sameRequests = `
 PING | PING hello | PING a b | ECHO x | ECHO | FOO | FOO a b 'c | get | GET a b | SELECT 0 | SELECT 17 | SELECT x | RESET
 SET k v | GET k | SET k w NX | SET k w XX | GET k | SET n w XX | GET n | SET k a GET | SET n a NX GET | SET n b NX GET | SET k v XX GET | DEL n | SET n v XX GET | GET n
-SET k v NX XX | SET k v EX | SET k v EX x | SET k v EX 0 | SET k v EX -1 | SET k v PX 0 | SET k v EX 10 PX 10 | SET k v KEEPTTL EX 10 | SET k v EX 10 KEEPTTL | SET k v FOO
+SET k v NX XX | SET n v nx NX | DEL n | SET k v XX XX | SET k v EX 10 EX 20 | TTL k | SET k v EX 10 PX 20 | GETEX k EX 10 EX 30 | TTL k | GETEX k EX 10 EXAT 20 | SET k v EX x EX 5
+SET k v EX | SET k v EX x | SET k v EX 0 | SET k v EX -1 | SET k v PX 0 | SET k v EX 10 PX 10 | SET k v KEEPTTL EX 10 | SET k v EX 10 KEEPTTL | SET k v FOO
 SET k v EX 9223372036854775807 | SET k v PX 9223372036854775807 | SET k v EXAT 0 | SET k | SET k v EX 100 | TTL k | SET k w KEEPTTL | TTL k | SET k w | TTL k | PTTL k | SET k v PXAT 1 | GET k
 SET k v EXAT 1 | EXISTS k | SETNX k v | SETNX k w | GET k | SETEX k 100 v | TTL k | SETEX k 0 v | SETEX k x v | PSETEX k 100000 v | TTL k | PSETEX k -1 v | PSETEX k x v | SETEX k 1
 GETSET k new | GETSET none1 x | GETDEL none1 | GETDEL none1 | GETDEL | GETEX k | GETEX k EX 100 | TTL k | GETEX k PERSIST | TTL k | GETEX k EX 0 | GETEX k FOO | GETEX k EX 10 PERSIST
@@ -138,7 +139,7 @@ SET e v | PEXPIRE e 0 | GET e | SET e v | EXPIRE e -1 | GET e | SET e v | PEXPIR
 SCAN x | SCAN 0 COUNT 0 | SCAN 0 COUNT x | SCAN 0 FOO | SCAN 0 MATCH | SCAN | DBSIZE x | FLUSHALL FOO | FLUSHALL | GET a | FLUSHDB ASYNC | FLUSHDB SYNC | FLUSHALL ASYNC x | DBSIZE
 AUTH x | AUTH a b | AUTH a b c | AUTH default x | HELLO 4 | HELLO x | HELLO 3 FOO | HELLO 2 AUTH | HELLO 2 SETNAME | CLIENT | CLIENT FOO | CLIENT SETNAME | CLIENT SETNAME "a\x20b" | CLIENT SETNAME me
 CLIENT GETNAME | CLIENT REPLY X | CLIENT NO-EVICT on | HELLO 2 SETNAME "x\x20y" | CLIENT GETNAME | CLIENT LIST FOO BAR BAZ | CONFIG | CONFIG FOO | CONFIG GET | CONFIG GET save | CONFIG GET SAVE | CONFIG GET none | CONFIG SET a
-COMMAND FOO | COMMAND INFO nosuch | COMMAND INFO | INFO nosuch | INFO nosuch none | SCRIPT | SCRIPT FOO | SCRIPT LOAD | SCRIPT EXISTS | SCRIPT EXISTS abc | SCRIPT FLUSH | EVAL | EVAL x | EVAL x y | EVAL x -1 | EVAL x 3 | EVALSHA abc 0
+COMMAND FOO | COMMAND INFO nosuch | COMMAND INFO | INFO nosuch | INFO nosuch none | SCRIPT | SCRIPT FOO | SCRIPT LOAD | SCRIPT EXISTS | SCRIPT EXISTS abc | SCRIPT FLUSH | SCRIPT FLUSH FOO | SCRIPT FLUSH SYNC x | SCRIPT FLUSH async | EVAL | EVAL x | EVAL x y | EVAL x -1 | EVAL x 3 | EVALSHA abc 0
 EVALSHA e950836ed1e694540c503ef9972b8de518044d3b 1 k v | TIME x
 `
 
@@ -193,7 +194,8 @@ func (p *pair) both(words ...string) {
 func TestBrokenBesideRedis(t *testing.T) {
 	_, address := startServer(t, openCluster(t), Options{})
 	theirs := redisServer(t).RemoteAddr().String()
-	for _, broken := range []string{"*x\r\n", "*1\r\n+PING\r\n", "*2\r\n$3\r\nGET\r\n:1\r\n", "*1\r\n$x\r\n", "*1\r\n$-5\r\n", "*1\r\n$2000000\r\n", "GET \"a\r\n", "GET 'a'b\r\n", "QUIT\r\n", strings.Repeat("x", 70<<10)} {
+	for _, broken := range []string{"*x\r\n", "*1\r\n+PING\r\n", "*2\r\n$3\r\nGET\r\n:1\r\n", "*1\r\n$x\r\n", "*1\r\n$-5\r\n", "*1\r\n$2000000\r\n", "GET \"a\r\n", "GET 'a'b\r\n", "QUIT\r\n", strings.Repeat("x", 70<<10),
+		"POST / HTTP/1.1\r\nContent-Type: text/plain\r\n\r\nSET hacked 1\r\n", "Host: here\r\nSET hacked 1\r\n"} {
 		var got []string
 		for _, at := range []string{"unix " + theirs, "tcp " + address} {
 			network, path, _ := strings.Cut(at, " ")

@@ -94,7 +94,7 @@ func ofKeys() []*command {
 		{name: "script", arity: -2, flags: container},
 		{name: "script|load", arity: 3, flags: talks, do: (*conn).scriptLoad},
 		{name: "script|exists", arity: -3, flags: talks, do: (*conn).scriptExists},
-		{name: "script|flush", arity: -2, flags: talks, do: (*conn).fine},
+		{name: "script|flush", arity: -2, flags: talks, do: (*conn).scriptFlush},
 	}
 }
 
@@ -182,6 +182,8 @@ func (c *conn) command(args [][]byte) error {
 		k = sub
 	}
 	switch {
+	case k == nil && (is(args[0], "POST") || is(args[0], "HOST:")):
+		return errQuit // a browser that a page has sent here: the next lines are the page's
 	case k == nil:
 		c.unknown(args)
 		return nil

@@ -125,16 +125,17 @@ func TestLockScripts(t *testing.T) {
 	}
 }
 
-// Clients may send the scripts of locks in as many spellings as they like: a bounded number is kept.
+// Clients may send the scripts of locks in as many spellings as they like: a bounded number is kept, the last among them.
 func TestScriptsBounded(t *testing.T) {
 	var s scripts
 	for i := range mostScripts + 100 {
-		if k, _ := s.of(fmt.Appendf(nil, "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end -- %d\n", i)); k == nil {
-			t.Fatal("a spelling that is not known")
+		k, hash := s.of(fmt.Appendf(nil, "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end -- %d\n", i))
+		if k == nil || s.get(hash) != k || len(s.seen) > mostScripts {
+			t.Fatalf("script %d: %v, kept %v, %d in all", i, k, s.get(hash), len(s.seen))
 		}
 	}
-	if len(s.seen) != mostScripts {
-		t.Errorf("%d scripts are kept, want %d", len(s.seen), mostScripts)
+	if s.forget(); len(s.seen) != 0 {
+		t.Errorf("%d scripts are kept after a flush", len(s.seen))
 	}
 }
 

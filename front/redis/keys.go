@@ -42,6 +42,9 @@ func unitOf(option []byte) unit {
 	return noUnit
 }
 
+// may reports whether an option with a unit may follow: the last of several with the same one counts.
+func (e *expiry) may(u unit) bool { return e.unit == noUnit || e.unit == u }
+
 // parse reads the text of the option of a command, and returns what is wrong with it.
 func (e *expiry) parse(command string) (wrong string) {
 	if e.unit == noUnit {

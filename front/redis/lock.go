@@ -119,13 +119,18 @@ func (s *scripts) of(text []byte) (k *script, hash [sha1.Size]byte) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.seen == nil {
-		s.seen = map[[sha1.Size]byte]*script{}
+	if s.seen == nil || len(s.seen) >= mostScripts {
+		s.seen = map[[sha1.Size]byte]*script{} // clients send the others again
 	}
-	if len(s.seen) < mostScripts {
-		s.seen[hash] = k
-	}
+	s.seen[hash] = k
 	return k, hash
+}
+
+// forget forgets all of them.
+func (s *scripts) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = nil
 }
 
 func (s *scripts) get(hash [sha1.Size]byte) *script {
@@ -233,5 +238,15 @@ func (c *conn) scriptExists(args [][]byte) error {
 	for _, h := range args[2:] {
 		c.truth(c.srv.scripts.byHash(h) != nil)
 	}
+	return nil
+}
+
+func (c *conn) scriptFlush(args [][]byte) error {
+	if len(args) > 3 || len(args) == 3 && !is(args[2], "ASYNC") && !is(args[2], "SYNC") {
+		c.fail("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
+		return nil
+	}
+	c.srv.scripts.forget()
+	c.ok()
 	return nil
 }

@@ -177,9 +177,9 @@ func (s *setting) parse(options [][]byte) (wrong string) {
 		o := options[i]
 		unit, last := unitOf(o), i == len(options)-1
 		switch {
-		case is(o, "NX") && s.when == always:
+		case is(o, "NX") && (s.when == always || s.when == ifAbsent):
 			s.when = ifAbsent
-		case is(o, "XX") && s.when == always:
+		case is(o, "XX") && (s.when == always || s.when == ifPresent):
 			s.when = ifPresent
 		case (is(o, "IFEQ") || is(o, "IFNE")) && s.when == always && !last:
 			s.when, s.equal = ifEqual, options[i+1]
@@ -193,7 +193,7 @@ func (s *setting) parse(options [][]byte) (wrong string) {
 			s.get = true
 		case is(o, "KEEPTTL") && s.expiry.unit == noUnit:
 			s.keep = true
-		case unit != noUnit && s.expiry.unit == noUnit && !s.keep && !last:
+		case unit != noUnit && s.expiry.may(unit) && !s.keep && !last:
 			s.expiry = expiry{unit: unit, text: options[i+1]}
 			i++
 		default:
@@ -248,7 +248,7 @@ func (c *conn) getEX(args [][]byte) error {
 		switch {
 		case is(args[i], "PERSIST") && e.unit == noUnit:
 			persist = true
-		case unit != noUnit && e.unit == noUnit && !persist && i+1 < len(args):
+		case unit != noUnit && e.may(unit) && !persist && i+1 < len(args):
 			e = expiry{unit: unit, text: args[i+1]}
 			i++
 		default:
