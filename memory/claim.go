@@ -17,7 +17,7 @@ import (
 // state: 0 free, 1 claimed by CN, 2 published by CN, 3 removed, and its memory is being given back, 4 removed, and its memory
 // is not given back, 5 removed, and CN is about to publish its memory under another name. Generation grows whenever
 // the word becomes free or changes hands, so that a claimant that was taken
-// over cannot publish. The name hash lets others see what is being made before
+// over cannot publish; a claim of state 5 that is withdrawn goes back to the one before. No published word comes back. The name hash lets others see what is being made before
 // its name is written. Zero is free.
 type claimWord uint64
 
@@ -76,8 +76,11 @@ func (w claimWord) publish() claimWord {
 	return makeClaim(claimPublished, w.owner(), w.gen(), w.hash())
 }
 
-// kept returns the word of what has been retired, or is retired again.
+// kept returns the word of what has been published with w, when it is retired.
 func (w claimWord) kept() claimWord { return makeClaim(claimKept, w.owner(), w.gen(), 0) }
+
+// withdrawn returns the word of what was to be used again with w, and stays retired.
+func (w claimWord) withdrawn() claimWord { return makeClaim(claimKept, w.owner(), w.gen()-1, 0) }
 
 // free returns the word that frees w.
 func (w claimWord) free() claimWord { return makeClaim(claimFree, 0, w.gen()+1, 0) }

@@ -102,7 +102,10 @@ func (d *directory) giveUp(i int, mine claimWord, err error) error {
 // unclaim undoes a claim of slot i, if that is its state: retired memory is retired again, a slot that was free is free, with what it has got since.
 func (d *directory) unclaim(i int, mine claimWord) error {
 	if mine.state() == claimReused {
-		_, err := d.cas(i, mine, mine.kept())
+		if err := d.read(); err != nil {
+			return err
+		}
+		_, err := d.cas(i, mine, d.withdrawn(i, mine))
 		return err
 	}
 	return d.clear(i, mine)

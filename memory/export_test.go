@@ -30,3 +30,10 @@ func (r *Region) Claims(port fabric.Port) ([]Claim, error) {
 	}
 	return list, nil
 }
+
+// LevelEntry makes the state of a root entry at the backups what it is at the primary.
+func (r *Region) LevelEntry(port fabric.Port, slot int) error {
+	d := r.directory(port)
+	defer d.free()
+	return d.level(slot)
+}

@@ -215,6 +215,11 @@ func formatBackups(port fabric.Port, mn fabric.MemID, p *Params, identity []byte
 // Level makes some words, of which each changes by CAS at the primary and never becomes what it was, at the backups what they are at the primary, or were since Level was
 // called. A word is read at the backup before it is read at the primary: so what Level puts there is never older than what it replaces.
 func (r *Region) Level(port fabric.Port, first fabric.Addr, words int) error {
+	return r.level(port, first, words, func(there, here uint64) bool { return false })
+}
+
+// level is Level of words of which a backup may be ahead of the primary, which ahead reports: it stays so.
+func (r *Region) level(port fabric.Port, first fabric.Addr, words int, ahead func(there, here uint64) bool) error {
 	b, err := r.Backups(port)
 	if err != nil || b.group.N == 0 {
 		return err
@@ -233,7 +238,7 @@ func (r *Region) Level(port fabric.Port, first fabric.Addr, words int) error {
 			if err := port.Do([]fabric.Op{fabric.Read(first, here)}); err != nil {
 				return fmt.Errorf("memory: words at %v: %w", first, err)
 			}
-			if differ, err = b.levelOne(i, first, there, here); err != nil {
+			if differ, err = b.levelOne(i, first, there, here, ahead); err != nil {
 				return err
 			}
 		}
@@ -277,11 +282,11 @@ func (r *Region) LevelPages(port fabric.Port) (missed bool, err error) {
 }
 
 // levelOne changes the words of a backup that differ from the primary's, and reports whether there were any.
-func (b *Backups) levelOne(i int, first fabric.Addr, there, here []byte) (differ bool, err error) {
+func (b *Backups) levelOne(i int, first fabric.Addr, there, here []byte, ahead func(there, here uint64) bool) (differ bool, err error) {
 	ops := make([]fabric.Op, 0, fabric.MaxChain)
 	for at := 0; at < len(here); at += 8 {
 		was, now := binary.LittleEndian.Uint64(there[at:]), binary.LittleEndian.Uint64(here[at:])
-		if was != now {
+		if was != now && !ahead(was, now) {
 			ops = append(ops, fabric.CAS(first.Add(uint64(at)), was, now))
 		}
 		if len(ops) == fabric.MaxChain || len(ops) > 0 && at+8 == len(here) {

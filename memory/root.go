@@ -246,10 +246,10 @@ func (d *directory) search(name string, skip int) (e Entry, pub, claim, vacant i
 				return
 			}
 		case st.state() == claimReused && d.abandoned(st):
-			if _, err = d.cas(i, st, st.kept()); err != nil {
+			if _, err = d.cas(i, st, d.withdrawn(i, st)); err != nil {
 				return
 			}
-			binary.LittleEndian.PutUint64(d.buf[i*entrySize:], uint64(st.kept()))
+			binary.LittleEndian.PutUint64(d.buf[i*entrySize:], uint64(d.withdrawn(i, st)))
 		case st.state() == claimKept, st.hash() != hash:
 		case st.state() == claimClaimed, st.state() == claimReused:
 			claim = i
@@ -367,8 +367,19 @@ func (d *directory) cas(i int, old, new claimWord) (bool, error) {
 	return true, d.level(i)
 }
 
-// level makes the state of an entry at the backups what it is at the primary.
-func (d *directory) level(i int) error { return d.r.Level(d.port, d.addr(i), 1) }
+func (d *directory) load(i int) (claimWord, error) {
+	ops := [1]fabric.Op{fabric.Load(d.addr(i))}
+	err := d.port.Do(ops[:])
+	return claimWord(ops[0].Old), err
+}
+
+// level makes the state of an entry at the backups what it is at the primary. An entry is published at the backups first: there it stays, while its claim is at the primary.
+func (d *directory) level(i int) error {
+	return d.r.level(d.port, d.addr(i), 1, func(there, here uint64) bool {
+		w := claimWord(here)
+		return (w.state() == claimClaimed || w.state() == claimReused) && claimWord(there) == w.publish()
+	})
+}
 
 // claim tries to claim the free slot i for a name, and returns the claim, or
 // 0 if another was faster or is after the same name in another slot.
@@ -419,10 +430,7 @@ func (d *directory) publish(i int, mine claimWord, e *Entry) error {
 		fabric.Write(d.addr(i).Add(8), b[8:]),
 		fabric.CAS(d.addr(i), uint64(mine), uint64(mine.publish())),
 	}
-	backups, err := d.r.Backups(d.port)
-	if err == nil {
-		err = backups.Write(ops[:]) // what a client can find is at the backups
-	}
+	err := d.publishCopies(i, mine, ops) // what a client can find is at the backups
 	if err == nil {
 		err = d.port.Do(ops[:])
 	}
@@ -431,6 +439,28 @@ func (d *directory) publish(i int, mine claimWord, e *Entry) error {
 	}
 	if !ops[1].Swapped() {
 		return fmt.Errorf("%w: %q was taken over while it was made", ErrHalfCreated, e.Name)
+	}
+	return nil
+}
+
+// publishCopies publishes the entry of slot i at the backups. There a client that stands still may have put the state of a claim that was withdrawn before, or taken back.
+func (d *directory) publishCopies(i int, mine claimWord, ops [2]fabric.Op) error {
+	b, err := d.r.Backups(d.port)
+	if err != nil {
+		return err
+	}
+	for k := b.group.N - 1; k >= 0; k-- {
+		for ops[1].Cmp = uint64(mine); ; ops[1].Cmp = ops[1].Old {
+			if err := b.do(k, ops[:]); err != nil {
+				return err
+			}
+			if b.group.Backups[k].Number == 0 || ops[1].Swapped() || ops[1].Old == uint64(mine.publish()) {
+				break
+			}
+			if now, err := d.load(i); err != nil || now != mine {
+				return errors.Join(ErrHalfCreated, err)
+			}
+		}
 	}
 	return nil
 }

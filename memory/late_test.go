@@ -1,0 +1,142 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/memory"
+)
+
+// A crashing is a slow Port whose compute node crashes after the chain that comes next.
+type crashing struct {
+	slow
+	crash func()
+}
+
+// Under implements fabric.Under.
+func (p crashing) Under() fabric.Port { return p.slow.Port }
+
+// Do implements fabric.Port.
+func (p crashing) Do(ops []fabric.Op) error {
+	err := p.slow.Do(ops)
+	p.after()
+	return err
+}
+
+// Wait implements fabric.Port.
+func (p crashing) Wait(x fabric.Pending) error {
+	err := p.slow.Wait(x)
+	p.after()
+	return err
+}
+
+func (p crashing) after() {
+	if *p.left == -2 {
+		p.crash()
+	}
+}
+
+// late has a name dropped, and another made of its memory, on one compute node, which stands still for a millisecond after chain j; meanwhile another compute node does what is
+// given, stands still after chain k, and crashes after the next. Then the backup is promoted: it has the name. It reports whether there are as many chains.
+func (w *replicated) late(j, k int, next string, do func(p fabric.Port, x *memory.Entry)) (more, all bool) {
+	x := w.locks(open(w.t, w.nodes[0]), "x")
+	var made memory.Entry
+	w.c.Go(w.nodes[0], "drop", func(p fabric.Port) {
+		p = slow{p, &j}
+		want(w.t, w.r.Retire(p, &x), nil)
+		var err error
+		made, _, err = w.r.Create(p, memory.Spec{Name: next, Kind: memory.KindLocks, Size: 3000, Reuse: always})
+		want(w.t, err, nil)
+	})
+	w.c.Go(w.nodes[1], "late", func(p fabric.Port) {
+		_ = p.Pause(p.Now() + fabric.Millisecond/2)
+		do(crashing{slow{p, &k}, func() { w.c.Kill(w.nodes[1]) }}, &x)
+	})
+	want(w.t, w.c.Run(), nil)
+	want(w.t, w.c.Promote(w.mn), nil)
+	w.c.Go(w.nodes[0], "look", func(p fabric.Port) {
+		w.attach(p, w.nodes[0])
+		if e, err := w.r.Lookup(p, next, memory.KindLocks); err != nil || e.Addr != made.Addr {
+			w.t.Errorf("%q is at %v, was made at %v: %v", next, e.Addr, made.Addr, err)
+		}
+	})
+	want(w.t, w.c.Run(), nil)
+	return k < 0, j < 0
+}
+
+// everyLate is late with each j and k.
+func everyLate(t *testing.T, next string, do func(w *replicated, p fabric.Port, x *memory.Entry)) {
+	for j, all := 0, true; all; j++ {
+		for k, more := 0, true; more; k++ {
+			w := newReplicated(t, 2)
+			more, all = w.late(j, k, next, func(p fabric.Port, x *memory.Entry) { do(w, p, x) })
+			if t.Failed() {
+				t.Fatalf("after chains %d and %d", j, k)
+			}
+		}
+	}
+}
+
+// A name that is dropped and made again of the same memory is not taken from a backup by a client that levels the entry late: the state of before never comes back.
+func TestLateLevelTakesNoNameAway(t *testing.T) {
+	everyLate(t, "x", func(w *replicated, p fabric.Port, _ *memory.Entry) {
+		_ = w.r.LevelEntry(p, 0)
+	})
+}
+
+// An entry of a name that was dropped, and whose memory has another name now, retires nothing.
+func TestRetireOfBeforeReuse(t *testing.T) {
+	_, r, p := formatted(t)
+	s := memory.Spec{Name: "a", Kind: memory.KindLocks, Size: 5000, Reuse: always}
+	a, _, err := r.Create(p, s)
+	want(t, err, nil)
+	want(t, r.Retire(p, &a), nil)
+	s.Name = "b"
+	b, _, err := r.Create(p, s)
+	if want(t, err, nil); b.Addr != a.Addr {
+		t.Fatalf("at %v, was at %v", b.Addr, a.Addr)
+	}
+	want(t, r.Retire(p, &a), memory.ErrRemoved)
+	if e, err := r.Lookup(p, "b", memory.KindLocks); err != nil || e.Addr != b.Addr {
+		t.Errorf("%+v, %v", e, err)
+	}
+	want(t, r.Retire(p, &b), nil)
+}
+
+// A disturbed is a Port that gets another word to the backup, once, before it publishes an entry there.
+type disturbed struct {
+	fabric.Port
+	fabric.Replicator
+	word uint64
+}
+
+// PostBackup implements fabric.Replicator.
+func (p *disturbed) PostBackup(g *fabric.Replicas, i int, ops []fabric.Op) (fabric.Pending, error) {
+	if len(ops) == 2 && p.word != 0 {
+		x, err := p.Replicator.PostBackup(g, i, []fabric.Op{fabric.Store(ops[1].Addr, p.word)})
+		if p.word = 0; err != nil {
+			return 0, err
+		}
+		if err := p.Wait(x); err != nil {
+			return 0, err
+		}
+	}
+	return p.Replicator.PostBackup(g, i, ops)
+}
+
+// An entry is published at a backup to which a client that stood still has given the state before the claim again: a claim that is withdrawn may come back.
+func TestPublishOverAStateOfBefore(t *testing.T) {
+	w := newReplicated(t, 2)
+	p := open(t, w.nodes[0])
+	x := w.locks(p, "x")
+	want(t, w.r.Retire(p, &x), nil)
+	_, _, err := w.r.Create(&disturbed{p, fabric.ReplicatorOf(p), w.c.PeekWord(w.r.At(memory.DirectoryOffset))},
+		memory.Spec{Name: "y", Kind: memory.KindLocks, Size: 3000, Reuse: always})
+	want(t, err, nil)
+	want(t, w.c.Promote(w.mn), nil)
+	w.attach(p, w.nodes[0])
+	e, err := w.r.Lookup(p, "y", memory.KindLocks)
+	if want(t, err, nil); e.Addr != x.Addr {
+		t.Errorf("%+v", e)
+	}
+}
