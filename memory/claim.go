@@ -66,6 +66,9 @@ func (w claimWord) gen() uint32        { return uint32(w>>claimGenShift) & claim
 func (w claimWord) hash() uint32       { return uint32(w) }
 func (w claimWord) corrupt() bool      { return w.state() >= numClaimStates }
 
+// says reports whether an entry of this state says what it was published with.
+func (w claimWord) says() bool { return w.state() == claimPublished || w.state() == claimKept }
+
 // claim returns the word of cn's claim in place of w.
 func (w claimWord) claim(cn fabric.CNID, hash uint32) claimWord {
 	return makeClaim(claimClaimed, cn, w.gen()+1, hash)

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -54,44 +53,69 @@ func (r *Region) copyPages(port fabric.Port, first, n int) error {
 	return r.Level(port, r.Stamp(), 1)
 }
 
-// copyEntry makes an entry at the backups what it is at the primary: what it says before its state. What it says changes only when its state has changed before, at the primary first. So if the
-// state is the same afterwards, no client has written there meanwhile what comes later than what was copied.
+// copyEntry makes an entry at the backups what it is at the primary: what it says before its state. What it says changes only when its generation has changed before.
+//
+// A client that has stood still must not write what an entry was over what it is: that backup may be promoted at any time. So what an entry says is written only where its
+// generation is not there, though the primary has it before and after: a publication is at the backups first. If the generation at the primary has changed when it is written, what
+// came later is written, too.
 func (r *Region) copyEntry(port fabric.Port, i int) error {
-	d := directory{r: r, port: port}
-	buf := port.Alloc(2 * entrySize)
-	defer port.Free(buf)
-	here, after := buf[:entrySize], buf[entrySize:]
-	read := func(b []byte) error {
-		if err := port.Do([]fabric.Op{fabric.Read(d.addr(i), b)}); err != nil {
-			return fmt.Errorf("memory: root entry at %v: %w", d.addr(i), err)
-		}
-		return nil
-	}
-	if err := read(here); err != nil {
+	b, err := r.Backups(port)
+	if err != nil {
 		return err
 	}
-	for !allZero(here) {
-		var err error
-		switch claimWord(binary.LittleEndian.Uint64(here)).state() {
-		case claimPublished, claimKept: // else what it says is its creator's to write
-			var b Backups
-			if b, err = r.Backups(port); err == nil {
-				err = b.Write([]fabric.Op{fabric.Write(d.addr(i).Add(8), here[8:])})
-			}
+	d := directory{r: r, port: port}
+	for k := b.group.N - 1; k >= 0; k-- {
+		if err := d.copyTo(&b, k, i); err != nil {
+			return fmt.Errorf("memory: root entry at %v: %w", d.addr(i), err)
 		}
-		if err == nil {
-			err = d.level(i)
-		}
-		if err == nil {
-			err = read(after)
-		}
-		if err != nil {
+	}
+	return d.level(i)
+}
+
+// copyTo makes what an entry says at a backup what it says at the primary.
+func (d *directory) copyTo(b *Backups, k, i int) error {
+	here := d.port.Alloc(entrySize)
+	defer d.port.Free(here)
+	var written claimWord // in which state it was written; 0: it was not
+	w := newWaiter(d.port, 0)
+	for b.group.Backups[k].Number != 0 {
+		if err := d.port.Do([]fabric.Op{fabric.Read(d.addr(i), here)}); err != nil {
 			return err
 		}
-		if bytes.Equal(here[:8], after[:8]) {
-			return nil
+		st := claimWord(binary.LittleEndian.Uint64(here))
+		switch done, err := d.copied(b, k, i, st, written); {
+		case done || err != nil:
+			return err
+		case st.says():
+			if now, err := d.load(i); err != nil || now != st {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+			if err := b.do(k, []fabric.Op{fabric.Write(d.addr(i).Add(8), here[8:])}); err != nil {
+				return err
+			}
+			written = st
+		default:
+			if err := w.wait(); err != nil {
+				return fmt.Errorf("%w: by %v: %w", ErrHalfCreated, st.owner(), err)
+			}
 		}
-		copy(here, after)
 	}
 	return nil
+}
+
+// copied reports whether there is nothing to write to a backup of an entry that has a state at the primary.
+func (d *directory) copied(b *Backups, k, i int, st, written claimWord) (bool, error) {
+	switch {
+	case written != 0:
+		return st.says() && st.gen() == written.gen() || st.state() == claimFree || st.state() == claimDropping, nil
+	case !st.says():
+		return true, nil // what it says is its creator's to write
+	}
+	ops := []fabric.Op{fabric.Load(d.addr(i))}
+	err := b.do(k, ops)
+	there := claimWord(ops[0].Old)
+	return there.says() && there.gen() == st.gen(), err
 }

@@ -84,6 +84,11 @@ func TestLateLevelTakesNoNameAway(t *testing.T) {
 	})
 }
 
+// What an entry was is not written over what it is by a client that settles it late.
+func TestLateSettleTakesNoNameAway(t *testing.T) {
+	everyLate(t, "y", func(w *replicated, p fabric.Port, x *memory.Entry) { _ = w.r.Settle(p, x) })
+}
+
 // An entry of a name that was dropped, and whose memory has another name now, retires nothing.
 func TestRetireOfBeforeReuse(t *testing.T) {
 	_, r, p := formatted(t)
@@ -103,24 +108,16 @@ func TestRetireOfBeforeReuse(t *testing.T) {
 	want(t, r.Retire(p, &b), nil)
 }
 
-// A disturbed is a Port that gets another word to the backup, once, before it publishes an entry there.
+// A disturbed is a Port on which something happens before each chain to a backup.
 type disturbed struct {
 	fabric.Port
 	fabric.Replicator
-	word uint64
+	before func(g *fabric.Replicas, ops []fabric.Op)
 }
 
 // PostBackup implements fabric.Replicator.
 func (p *disturbed) PostBackup(g *fabric.Replicas, i int, ops []fabric.Op) (fabric.Pending, error) {
-	if len(ops) == 2 && p.word != 0 {
-		x, err := p.Replicator.PostBackup(g, i, []fabric.Op{fabric.Store(ops[1].Addr, p.word)})
-		if p.word = 0; err != nil {
-			return 0, err
-		}
-		if err := p.Wait(x); err != nil {
-			return 0, err
-		}
-	}
+	p.before(g, ops)
 	return p.Replicator.PostBackup(g, i, ops)
 }
 
@@ -130,13 +127,45 @@ func TestPublishOverAStateOfBefore(t *testing.T) {
 	p := open(t, w.nodes[0])
 	x := w.locks(p, "x")
 	want(t, w.r.Retire(p, &x), nil)
-	_, _, err := w.r.Create(&disturbed{p, fabric.ReplicatorOf(p), w.c.PeekWord(w.r.At(memory.DirectoryOffset))},
-		memory.Spec{Name: "y", Kind: memory.KindLocks, Size: 3000, Reuse: always})
+	kept, rep := w.c.PeekWord(w.r.At(memory.DirectoryOffset)), fabric.ReplicatorOf(p)
+	_, _, err := w.r.Create(&disturbed{p, rep, func(g *fabric.Replicas, ops []fabric.Op) {
+		if len(ops) != 2 || ops[1].Kind != fabric.OpCAS || kept == 0 {
+			return // it does not publish
+		}
+		post, err := rep.PostBackup(g, 0, []fabric.Op{fabric.Store(ops[1].Addr, kept)})
+		want(t, err, nil)
+		want(t, p.Wait(post), nil)
+		kept = 0
+	}}, memory.Spec{Name: "y", Kind: memory.KindLocks, Size: 3000, Reuse: always})
 	want(t, err, nil)
 	want(t, w.c.Promote(w.mn), nil)
 	w.attach(p, w.nodes[0])
 	e, err := w.r.Lookup(p, "y", memory.KindLocks)
 	if want(t, err, nil); e.Addr != x.Addr {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A client settles an entry at a new backup, which lacks it, and stands still; meanwhile its memory gets another name. In the end the backup has what the entry is.
+func TestSettleWhatChanges(t *testing.T) {
+	w := newReplicated(t, 2)
+	p, other := open(t, w.nodes[0]), open(t, w.nodes[1])
+	x := w.locks(p, "x")
+	w.anew(p)
+	changed := false
+	slow := &disturbed{p, fabric.ReplicatorOf(p), func(_ *fabric.Replicas, ops []fabric.Op) {
+		if ops[0].Kind == fabric.OpWrite && !changed {
+			changed = true
+			want(t, w.r.Retire(other, &x), nil)
+			_, _, err := w.r.Create(other, memory.Spec{Name: "y", Kind: memory.KindLocks, Size: 3000, Reuse: always})
+			want(t, err, nil)
+		}
+	}}
+	want(t, w.r.Settle(slow, &x), nil)
+	want(t, w.c.Promote(w.mn), nil)
+	w.attach(p, w.nodes[0])
+	e, err := w.r.Lookup(p, "y", memory.KindLocks)
+	if want(t, err, nil); e.Addr != x.Addr || !changed {
 		t.Errorf("%+v", e)
 	}
 }
