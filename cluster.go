@@ -46,6 +46,8 @@ type Cluster struct {
 	creating memory.Creating // root entries
 	opening  chan struct{}   // full while a store or tree is opened or dropped
 
+	stopCopier func() // of startCopier
+
 	reclaimer *reclaimer // from the first store or tree on; guarded by opening
 
 	mu       sync.Mutex
@@ -150,6 +152,7 @@ func (c *Cluster) start(f fabric.Node, o *options) (*Cluster, error) {
 	if err := c.markCrashed(); err != nil && c.report != nil {
 		c.report(err)
 	}
+	c.startCopier(f, o.copyRate)
 	return c, nil
 }
 
@@ -235,6 +238,7 @@ func (c *Cluster) Done() <-chan struct{} { return c.node.Gone() }
 // such a session as if this process had crashed. Locks that idle sessions hold are released, and the error names them (ErrHeld).
 // Once Close has begun, calls that would open something fail with ErrClosed.
 func (c *Cluster) Close() error {
+	c.stopCopier()
 	c.work.close()
 	c.guards.close()
 	held := c.releaseSessions()

@@ -22,6 +22,7 @@ type options struct {
 	sessions, lockSessions int
 
 	memoryLost func(fabric.MemID)
+	copyRate   uint64
 }
 
 // WithPolicy chooses how locks pass between the clients of a compute node and
@@ -66,6 +67,12 @@ func WithSessions(n int) Option { return func(o *options) { o.sessions = n } }
 // WithLockSessions sets how many sessions [Cluster.Lock] and its like use at a time, at most: one for each lock that is held, each
 // goroutine that waits for one, and each [Cluster.Use]. Each takes some 9 KB once it is used. Default 1024; fabrics admit some 4000 in a process.
 func WithLockSessions(n int) Option { return func(o *options) { o.lockSessions = n } }
+
+// WithCopyRate sets how many bytes a second this process copies at most to new backups of replicated memory nodes, when it is the compute node that does so: the one with the
+// lowest number. Default 0: as fast as it goes.
+func WithCopyRate(bytesPerSecond uint64) Option {
+	return func(o *options) { o.copyRate = bytesPerSecond }
+}
 
 // applied returns the defaults with options.
 func applied(opts []Option) (*options, error) {

@@ -70,6 +70,9 @@ func (s *Store) Copy(l lock.Locker, to NewBackup, at *CopyPosition) (*Copy, erro
 	return nil, fmt.Errorf("objstore: copy %q on %v: %w: it is not all there", s.cfg.Name, to.Mem, fabric.ErrNodeDown)
 }
 
+// LeaveUnused closes the store on this compute node, which has opened it for a Copy only, and has no client of it.
+func (s *Store) LeaveUnused(l lock.Locker) error { return s.h.LeaveUnused(l) }
+
 // Close ends a copy, finished or not.
 func (k *Copy) Close() { k.c.Close() }
 
@@ -226,7 +229,7 @@ type CopyOptions struct {
 	BytesPerSecond uint64
 	// Progress is called with how many buckets have been copied, of how many, of all stores of the number; nil: it is not.
 	Progress func(done, all uint64)
-	// Use calls f with the store of a root entry, which the compute node has open as long as that lasts: some hundred milliseconds. It may return memory.ErrNotFound.
+	// Use calls f with the store of a root entry, which the compute node has open as long as that lasts: some hundred milliseconds.
 	Use func(e *memory.Entry, f func(s *Store) error) error
 }
 
@@ -236,16 +239,19 @@ const copySliceNs = 200 * fabric.Millisecond
 // CopyNumber copies what is at the primary of a memory-node number to a new backup: names, and what stores have. All that may write there know of the backup. If CopyNumber returns
 // nil, and the number is still served in the epoch of the backup, then the backup has all that the primary has. memory.ErrReplicated: there is something that cannot be copied.
 func CopyNumber(l lock.Locker, to NewBackup, o CopyOptions) error {
-	path := lock.Path(l)
-	r, err := memory.Open(path, to.Mem)
+	if err := lock.Renew(l, to.Mem); err != nil {
+		return err
+	}
+	r, err := memory.Open(l.Port(), to.Mem)
 	if err != nil {
 		return err
 	}
+	path := lock.Path(l)
 	list, err := r.List(path)
 	if err != nil {
 		return err
 	}
-	x := copying{l: l, to: to, o: o, began: l.Port().Now()}
+	x := copying{l: l, region: r, to: to, o: o, began: l.Port().Now()}
 	for i := range list {
 		switch e := &list[i]; e.Kind {
 		case memory.KindLocks:
@@ -277,6 +283,7 @@ func CopyNumber(l lock.Locker, to NewBackup, o CopyOptions) error {
 // A copying is a copy of a number that is under way.
 type copying struct {
 	l           lock.Locker
+	region      *memory.Region
 	to          NewBackup
 	o           CopyOptions
 	began       fabric.Time
@@ -302,10 +309,10 @@ func (x *copying) store(e *memory.Entry) error {
 			_, all = k.Progress()
 			return err
 		})
-		if errors.Is(err, ErrDropped) || errors.Is(err, memory.ErrNotFound) {
-			break
-		}
 		if err != nil {
+			if gone := x.region.Published(lock.Path(x.l), e); errors.Is(gone, memory.ErrRemoved) {
+				break // it has been dropped
+			}
 			return err
 		}
 		if x.o.Progress != nil {

@@ -58,6 +58,9 @@ type Config struct {
 	// to write a new one; 0 is 10. Eviction takes objects with old access times.
 	AccessRefreshS uint32
 
+	// Existing: what is not there is memory.ErrNotFound, and is not made.
+	Existing bool
+
 	// DeadNow and Creating: see memory.Spec.
 	DeadNow  func() fabric.CNSet
 	Creating *memory.Creating
@@ -282,6 +285,9 @@ func (s *Store) compare(given *Config) error {
 
 // openNode returns the root entry of the store's part on a node, which it makes if there is none.
 func (s *Store) openNode(port, retry fabric.Port, i int, r *memory.Region) (memory.Entry, error) {
+	if s.cfg.Existing {
+		return r.Lookup(port, s.cfg.Name, memory.KindStore)
+	}
 	spec := memory.Spec{
 		Name: s.cfg.Name, Kind: memory.KindStore,
 		Size: s.geo.tableSize(), Align: 4096, Info: s.geo.info(i, s.h.Survivors),

@@ -12,7 +12,6 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/tcp"
-	"github.com/declock/declock/memory"
 )
 
 func init() {
@@ -65,7 +64,7 @@ func (o *Options) open(ctx context.Context) (tcp.Options, *etcd.Coordinator, err
 	}
 	c, err := o.Membership().Coordinator(ctx)
 	if err == nil {
-		to.Members, to.Left, to.Copy = c, c.Close, copyLocks
+		to.Members, to.Left = c, c.Close
 	}
 	return to, c, err
 }
@@ -90,27 +89,6 @@ func (o *Options) Join(ctx context.Context) (fabric.Node, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	return n, nil
-}
-
-// copyLocks makes the backups of a number have what is at the primary, if there are only locks.
-func copyLocks(p fabric.Port, mem fabric.MemID) error {
-	r, err := memory.Open(p, mem)
-	if errors.Is(err, memory.ErrNotFormatted) || errors.Is(err, memory.ErrHalfFormatted) {
-		return fmt.Errorf("%w: %w", fabric.ErrNodeDown, err) // it will be
-	}
-	if err != nil {
-		return err
-	}
-	list, err := r.List(p)
-	if err != nil {
-		return err
-	}
-	for i := range list {
-		if e := &list[i]; e.Kind != memory.KindLocks {
-			return fmt.Errorf("%w: %v %q on %v cannot be copied to a new backup", memory.ErrReplicated, e.Kind, e.Name, mem)
-		}
-	}
-	return r.CopyNames(p)
 }
 
 // A Memory says what memory a memory node lends.

@@ -36,8 +36,8 @@ type Options struct {
 	// Left, if it is not nil, is called when the node is closed and has left the cluster, to close Members, say: its error is Close's.
 	Left func() error
 
-	// Copy, if it is not nil, makes the backups of a replicated number have what is at the primary, over a Port: a compute node of Join calls it when there is a new one. Without it the node
-	// copies nothing.
+	// Copy, if it is not nil, makes the backups of a replicated number have what is at the primary, over a Port: a compute node of Join calls it when there is a new one. It takes no
+	// locks. What takes some is given to the node: CopyWith.
 	Copy func(p fabric.Port, mem fabric.MemID) error
 
 	// Listen is the address on which others are let in: Serve's default is port DefaultPort

@@ -259,6 +259,17 @@ func (h *Handle) giveLists(w *slab.Worker) error {
 	return nil
 }
 
+// LeaveUnused ends the registration of a collection that no client of this compute node has used: its free lists are empty.
+func (h *Handle) LeaveUnused(l lock.Locker) error {
+	if !h.Registered() {
+		return nil
+	}
+	var w slab.Worker
+	w.Open(l.Port(), h.Member, func(ops []fabric.Op) error { return lock.Do(l, ops) })
+	defer w.Close()
+	return h.leave(&w, l, h.of.Dropped())
+}
+
 // leave ends the registration, when the free lists have been given back. dropped: this compute node knows that the collection has been dropped.
 func (h *Handle) leave(w *slab.Worker, l lock.Locker, dropped bool) error {
 	if err := h.settle(l); err != nil {

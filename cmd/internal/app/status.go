@@ -324,7 +324,7 @@ func writeCluster(w io.Writer, r *clusterRow) {
 // writeGroups shows where the copies of memory-node numbers are that are replicated.
 func writeGroups(w io.Writer, groups []scheme.GroupInfo) {
 	t := &report.Table{Head: []string{"number", "primary", "serves", "backups", "copies", "term", "epoch"}}
-	var waits []string
+	var copied []string
 	for _, g := range groups {
 		var backups []string
 		good := 0
@@ -339,7 +339,7 @@ func writeGroups(w io.Writer, groups []scheme.GroupInfo) {
 				backups = append(backups, text)
 			}
 			if c.Alive && c.Phase == member.Copying.String() && good < g.Replicas {
-				waits = append(waits, g.Number)
+				copied = append(copied, g.Number)
 			}
 		}
 		primary := "none"
@@ -349,8 +349,8 @@ func writeGroups(w io.Writer, groups []scheme.GroupInfo) {
 		t.Add(g.Number, primary, yesNo(g.Serving && primary != "none"), cmp.Or(strings.Join(backups, ", "), "none"), fmt.Sprintf("%d of %d", good, g.Replicas), fmt.Sprint(g.Term), fmt.Sprint(g.Epoch))
 	}
 	t.Write(w)
-	if len(waits) > 0 {
-		fmt.Fprintf(w, "  copying %s: what a store has there is not copied yet, so the new copy is not in sync before the stores there are dropped\n", strings.Join(waits, ", "))
+	if len(copied) > 0 {
+		fmt.Fprintf(w, "  copying %s: the compute node with the lowest number does so (copy-rate); until that is done, the new copy takes no other's place\n", strings.Join(copied, ", "))
 	}
 }
 

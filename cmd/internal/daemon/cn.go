@@ -32,7 +32,8 @@ type CNConfig struct {
 	Policy  string
 	Procs   int // GOMAXPROCS; 0 leaves it
 	// Wait is how long to wait for a cluster that is not there yet.
-	Wait time.Duration
+	Wait     time.Duration
+	CopyRate uint64 // bytes a second to new backups, at most; 0: as fast as it goes
 	// Memcached is how clients of memcached are served.
 	Memcached Memcached
 	// Redis is how clients of Redis are served.
@@ -74,7 +75,7 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 	if err = errors.Join(d.serveMemcached(), d.serveRedis()); err != nil {
 		return err
 	}
-	opts := []declock.Option{declock.WithReport(Report(cfg.Log)), declock.WithPolicy(cfg.Policy)}
+	opts := []declock.Option{declock.WithReport(Report(cfg.Log)), declock.WithPolicy(cfg.Policy), declock.WithCopyRate(cfg.CopyRate)}
 	if err = d.join(ctx, cfg.Wait, opts...); err != nil {
 		if ctx.Err() != nil {
 			return nil

@@ -151,7 +151,7 @@ func (n *Node) AwaitTry(ctx context.Context, id fabric.MemID, tried <-chan struc
 // OpenAgent opens the agent's Port. It is the last step of joining.
 func (n *Node) OpenAgent() (err error) {
 	if n.agent, err = n.net.NewPort(n.Table.Agent()); err == nil && n.Config.Copy != nil {
-		n.Go(n.runCopier)
+		n.CopyWith(n.copyOver)
 	}
 	return err
 }

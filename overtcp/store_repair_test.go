@@ -1,0 +1,62 @@
+package overtcp_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/objstore"
+)
+
+// bulkKeys are objects that no client changes: only a copy brings them to a new backup.
+const bulkKeys = 2000
+
+func bulk(i int) (key, value []byte) {
+	return fmt.Appendf(nil, "bulk%d", i), bytes.Repeat(fmt.Appendf(nil, "%d,", i), 1+i%200)
+}
+
+// One memory node after the other is killed, and started again without what it had, each as soon as all copies are in sync again, while clients work: in the end none has
+// been there from the start, and nothing is lost.
+func TestStoreRepair(t *testing.T) {
+	x := newReplicas(t)
+	l := newStoreLoad(x)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	s, err := l.own.Store(ctx, "bulk", objstore.Config{Objects: 500, NoEvict: true}) // buckets have overflow blocks
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range bulkKeys {
+		key, value := bulk(i)
+		if err := s.Set(ctx, key, value, declock.SetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.begin()
+	var took []time.Duration
+	for range len(x.mns) + 1 {
+		victim := x.whole().Group(0).Replicas[0].ID
+		kill(t, x.mns[victim])
+		began := time.Now()
+		x.start(victim)
+		st := x.whole()
+		took = append(took, time.Since(began).Round(time.Millisecond))
+		if g := st.Group(0); g.Replicas[0].ID == victim {
+			t.Errorf("%v still serves number 0: %+v", victim, *g)
+		}
+	}
+	l.end()
+	if l.failed > 0 {
+		t.Errorf("%d operations have failed", l.failed)
+	}
+	for i := range bulkKeys {
+		key, value := bulk(i)
+		if got, err := s.Get(ctx, key, nil); err != nil || !bytes.Equal(got, value) {
+			t.Fatalf("%s: %.20q, %v", key, got, err)
+		}
+	}
+	t.Logf("%d operations; from each kill until all copies are in sync: %v", l.done, took)
+}
