@@ -5,6 +5,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock"
 )
 
@@ -123,6 +124,29 @@ func TestWalkMissesABackup(t *testing.T) {
 	r, err := second.Check(CheckOptions{Backups: true})
 	if wantErr(t, "check", err, nil); !r.Sound() || second.Stats().Repaired != 1 {
 		t.Errorf("%d repaired: %v", second.Stats().Repaired, r)
+	}
+}
+
+// A change that fails at the primary leaves the backups different: its compute node repairs the bucket by itself, though none has gone.
+func TestFailedChangeIsRepaired(t *testing.T) {
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 1, 2)
+	l := &robbed{Locker: cas.New(w.port(0), cas.Config{})}
+	c, err := w.open(0, w.config()).Client(l)
+	wantErr(t, "client", err, nil)
+	sound := func() bool {
+		r, err := c.Check(CheckOptions{Backups: true})
+		wantErr(t, "check", err, nil)
+		return r.Sound()
+	}
+	walkAll(t, c, w.cns[0].View)
+	l.rob = func(change *fabric.Op) {
+		change.Cmp, l.rob = 1, nil // so it fails
+	}
+	if err := c.Set(b("k"), b("1"), Options{}); err == nil || sound() {
+		t.Fatalf("set: %v; the backup is what the primary is", err)
+	}
+	if walkAll(t, c, w.cns[0].View) || !sound() {
+		t.Error("it is not repaired without a walk")
 	}
 }
 

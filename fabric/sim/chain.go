@@ -53,7 +53,8 @@ type Chain struct {
 
 	exchanged uint16 // a bit for each READ that is executed after the next, which is a READ, too
 
-	wrote bool // it has changed memory; in an untimed cluster
+	wrote    bool // it has changed memory; in an untimed cluster
+	answered bool // its answer is under way, in an untimed cluster: see Untimed.finish
 
 	epoch    uint32 // of the memory node, as the client knew it at the post: chains of another are refused
 	backup   uint32 // the number of the replica that it is for, if that is a backup

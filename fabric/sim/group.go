@@ -44,7 +44,7 @@ func (mn *memNode) at(id fabric.MemID) *region {
 // AddReplicatedMN is AddMN of a memory node whose number is to have a number of copies: AddBackup makes them. The number is the memory node's while it is
 // the primary.
 func (c *Cluster) AddReplicatedMN(size uint64, replicas int) fabric.MemID {
-	if c.untimed != nil || replicas < 2 {
+	if replicas < 2 {
 		panic(fmt.Sprintf("sim: AddReplicatedMN(%d, %d)", size, replicas))
 	}
 	return c.addMN(size, replicas)

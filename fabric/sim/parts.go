@@ -85,6 +85,12 @@ func (ch *Chain) Port() *Port { return ch.port }
 // MN returns the memory node.
 func (ch *Chain) MN() fabric.MemID { return ch.qp.mn.id }
 
+// region returns the memory that the chain is about; nil: the memory node has none of that number.
+func (ch *Chain) region() *region { return ch.qp.mn.at(ch.ops[0].Addr.MN()) }
+
+// Answered reports whether nothing but the chain's answer is under way.
+func (ch *Chain) Answered() bool { return ch.answered }
+
 // Ops returns the operations, with the results of those that have taken effect.
 func (ch *Chain) Ops() []fabric.Op { return ch.ops }
 
@@ -109,10 +115,10 @@ func (ch *Chain) Err() error { return ch.err }
 // Repeats reports whether the chain, executed as a whole now, would change nothing and return what another one has returned: was are its
 // operations and data what its READs found, one behind the other.
 func (ch *Chain) Repeats(was []fabric.Op, data []byte) bool {
-	m := &ch.qp.mn.mem
-	if ch.qp.mn.dead || ch.port.c.admissible(ch, &ch.ops[0]) != nil {
+	if ch.qp.mn.dead || ch.answered || ch.port.c.admissible(ch, &ch.ops[0]) != nil {
 		return false
 	}
+	m := &ch.region().mem
 	for i := range ch.ops {
 		op := &ch.ops[i]
 		off := op.Addr.Offset()

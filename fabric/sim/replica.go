@@ -20,8 +20,10 @@ func (p *Port) Replicas(mem fabric.MemID) (r fabric.Replicas, err error) {
 	}
 	g := p.node.groupOf(mem)
 	if g == nil {
+		p.c.tell(0)
 		return r, fmt.Errorf("sim: %v: %w", mem, fabric.ErrNodeDown)
 	}
+	p.c.tell(g.Changed)
 	r.Mem, r.Epoch, r.Before, r.Term = mem, g.Epoch, g.Before, g.Term
 	if p.epoch(mem) != g.Epoch {
 		return r, fmt.Errorf("sim: %v: %w", mem, fabric.ErrStaleEpoch)
@@ -41,10 +43,12 @@ func (p *Port) PostBackup(g *fabric.Replicas, i int, ops []fabric.Op) (fabric.Pe
 	b := &g.Backups[i]
 	now := p.node.groupOf(g.Mem)
 	if now == nil || now.Epoch != g.Epoch || p.epoch(g.Mem) != g.Epoch {
+		p.c.tell(0)
 		return nothing, fmt.Errorf("sim: a backup of %v: %w", g.Mem, fabric.ErrStaleEpoch)
 	}
 	mn := p.c.hostOf(member.Incarnation(b.Host))
 	if mn == nil {
+		p.c.tell(1)
 		return nothing, fmt.Errorf("sim: a backup of %v has ended: %w", g.Mem, fabric.ErrNodeDown)
 	}
 	ch, err := p.postTo(lane{mn, b.Number}, ops)
@@ -83,6 +87,8 @@ func (p *Port) DropBackup(g *fabric.Replicas, i int, underWay bool) error {
 func (p *Port) dropNow(g *fabric.Replicas, i int) error {
 	c, n, number := p.c, p.node, g.Backups[i].Number
 	now := c.ledger.Groups[g.Mem]
+	c.meddled()
+	c.tell(now.Changed)
 	switch j := slices.IndexFunc(now.Replicas, func(r member.Replica) bool { return r.Number == number }); {
 	case n.lapsed || n.fenced || n.member.entry.Phase != member.Joined:
 		return fmt.Errorf("sim: %v: %w", n.id, fabric.ErrFenced)

@@ -39,6 +39,9 @@ func (u *Untimed) AppendState(dst []byte) []byte {
 			dst = appendBools(dst, m.forgotten != member.Unnoted)
 		}
 	}
+	if len(u.mns) > 0 && len(u.ledger.Groups) > 0 {
+		dst = u.appendGroups(dst)
+	}
 	starts, doomed := uint64(0), uint64(0)
 	for _, t := range u.Starts {
 		starts += Mix(uint64(t.index) + 1)
@@ -49,10 +52,42 @@ func (u *Untimed) AppendState(dst []byte) []byte {
 	return appendWord(appendWord(dst, starts), doomed)
 }
 
+// appendGroups appends the groups of the coordinator, and which regions memory nodes let compute nodes use.
+func (u *Untimed) appendGroups(dst []byte) []byte {
+	for _, g := range u.groups() {
+		dst = appendGroup(dst, g)
+		if was := u.served[g.ID]; was != nil {
+			dst = appendWord(dst, was.Epoch)
+		}
+	}
+	for _, mn := range u.mns {
+		dst = mn.region.appendState(dst)
+		for _, b := range mn.backups {
+			dst = b.appendState(appendWord(dst, b.id))
+		}
+	}
+	return dst
+}
+
+func appendGroup(dst []byte, g *member.Group) []byte {
+	dst = appendBools(appendWord(appendWord(appendWord(appendWord(appendWord(dst, g.ID), g.Term), g.Epoch), g.Before), g.Made), g.Serving)
+	for _, r := range g.Replicas {
+		dst = appendWord(appendWord(appendWord(dst, uint64(r.Host)), r.Number), r.Phase)
+	}
+	return dst
+}
+
+func (r *region) appendState(dst []byte) []byte {
+	return appendWord(appendWord(appendWord(dst, r.epoch), r.lane), r.replica)
+}
+
 // MemoryState returns the sum of hashes of the words of all memory nodes.
 func (u *Untimed) MemoryState() (sum uint64) {
 	for i, mn := range u.mns {
 		sum += mn.sum * uint64(2*i+1)
+		for _, b := range mn.backups {
+			sum += b.sum * Mix(uint64(i)<<8|uint64(b.id)) // of another number, so no other region has its multiple
+		}
 	}
 	return sum
 }
@@ -71,6 +106,12 @@ func (n *Node) AppendState(dst []byte) []byte {
 	for i, down := range n.downMN {
 		if down {
 			dst = appendWord(dst, i)
+		}
+	}
+	if n.acts != nil {
+		dst = appendBools(dst, n.lapsed)
+		for _, g := range n.acts.Groups {
+			dst = appendGroup(dst, g)
 		}
 	}
 	return dst
@@ -113,6 +154,9 @@ func (u *Untimed) AppendPair(dst []byte, p *Pair) []byte {
 func (ch *Chain) AppendState(dst []byte) []byte {
 	dst = appendBools(appendWord(dst, ch.port.index), ch.orphan)
 	dst = append(dst, byte(ch.state), ch.cur, ch.part)
+	if len(ch.ops) > 0 && ch.port.c.mns[ch.ops[0].Addr.MN()].replicas > 1 { // its client does not know where it went
+		dst = appendBools(appendWord(appendWord(dst, ch.qp.mn.id), ch.epoch), ch.answered)
+	}
 	done := int(ch.cur)
 	if ch.part > 0 {
 		done++ // the buffer of a READ holds what has come
@@ -167,10 +211,13 @@ func appendOp(dst []byte, op *fabric.Op) []byte {
 
 // AppendWords appends what the words hold that the next operation of a chain is about.
 func (ch *Chain) AppendWords(dst []byte) []byte {
+	if ch.answered {
+		return appendWord(dst, ch.qp.mn.id)
+	}
 	op := &ch.ops[ch.cur]
 	dst = appendWord(appendWord(dst, ch.qp.mn.id), op.Addr)
-	if m := &ch.qp.mn.mem; m.inBounds(op.Addr.Offset(), op.Size()) {
-		dst = appendWord(dst, m.hash(op.Addr.Offset(), op.Size()))
+	if r := ch.region(); r != nil && r.mem.inBounds(op.Addr.Offset(), op.Size()) {
+		dst = appendWord(dst, r.mem.hash(op.Addr.Offset(), op.Size()))
 	}
 	return dst
 }

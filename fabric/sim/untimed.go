@@ -116,7 +116,7 @@ func (u *Untimed) post(at fabric.Time, kind eventKind, a uint32, b uint64) {
 	case evDeliver:
 		u.sent(a)
 	case evComplete:
-		u.finish(u.chains[a])
+		u.complete(u.chains[a])
 	default:
 		panic(fmt.Sprintf("sim: %v event in an untimed cluster", kind))
 	}
@@ -199,21 +199,26 @@ func (u *Untimed) forgetChain(ch *Chain) {
 	u.Chains = slices.DeleteFunc(u.Chains, func(x *Chain) bool { return x == ch })
 }
 
-// Effect makes the next operation of a chain happen, whole. The error is that of a memory node that refuses it, or is down.
+// Effect makes the next operation of a chain happen, whole, or its answer arrive. The error is that of a memory node that refuses it, or is down.
 func (u *Untimed) Effect(ch *Chain) error {
+	if ch.answered {
+		u.Touched.Port(ch.port)
+		u.complete(ch)
+		return nil
+	}
 	op := &ch.ops[ch.cur]
 	if err := u.reaches(ch, op); err != nil {
 		return err
 	}
-	mn := ch.qp.mn
+	r := ch.region()
 	before := uint64(0)
 	if op.Kind != fabric.OpRead {
-		before = mn.mem.hash(op.Addr.Offset(), op.Size())
+		before = r.mem.hash(op.Addr.Offset(), op.Size())
 	}
-	old, new := u.execute(&mn.mem, op)
+	old, new := u.execute(&r.mem, op)
 	if op.Kind != fabric.OpRead {
-		after := mn.mem.hash(op.Addr.Offset(), op.Size())
-		mn.sum += after - before
+		after := r.mem.hash(op.Addr.Offset(), op.Size())
+		r.sum += after - before
 		ch.wrote = ch.wrote || op.Kind == fabric.OpWrite || after != before
 	}
 	u.took(ch, op, old, new)
@@ -253,9 +258,22 @@ func (u *Untimed) took(ch *Chain, op *fabric.Op, old, new uint64) {
 	}
 }
 
-// finish completes a chain. Its client goes on by an event of its own.
+// finish ends a chain. What answers for a number that is replicated is a step of its own: the node may hear meanwhile that another memory node serves, and cut the
+// connection on which the answer is.
 func (u *Untimed) finish(ch *Chain) {
+	if u.mns[ch.ops[0].Addr.MN()].replicas > 1 && !ch.orphan && !ch.port.closed {
+		ch.answered = true
+		return
+	}
+	u.complete(ch)
+}
+
+// complete completes a chain. Its client goes on by an event of its own.
+func (u *Untimed) complete(ch *Chain) {
 	p := ch.port
+	if ch.answered {
+		u.cut(ch)
+	}
 	p.landed(ch)
 	if ch.orphan || p.closed && !p.awaits(ch) {
 		u.forgetChain(ch)
@@ -270,6 +288,9 @@ func (u *Untimed) finish(ch *Chain) {
 
 // Parts returns into how many parts the next operation of a chain tears; 1: it does not.
 func (u *Untimed) Parts(ch *Chain) int {
+	if ch.answered {
+		return 1
+	}
 	op := &ch.ops[ch.cur]
 	if u.cfg.Tear.Prob == 0 || op.Kind.IsAtomic() || len(op.Buf) <= 8 {
 		return 1
@@ -296,13 +317,14 @@ func (u *Untimed) EffectPart(ch *Chain, b uint8) error {
 	}
 	n := u.Parts(ch)
 	from, to := u.partOf(op, int(b), n)
-	m, off := &ch.qp.mn.mem, op.Addr.Offset()+uint64(from)
+	r := ch.region()
+	m, off := &r.mem, op.Addr.Offset()+uint64(from)
 	if op.Kind == fabric.OpRead {
 		m.read(off, op.Buf[from:to])
 	} else {
 		before := m.hash(off, to-from)
 		m.write(off, op.Buf[from:to])
-		ch.qp.mn.sum += m.hash(off, to-from) - before
+		r.sum += m.hash(off, to-from) - before
 		ch.wrote = true
 	}
 	ch.part |= 1 << b

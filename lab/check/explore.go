@@ -2,6 +2,7 @@ package check
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/bits"
@@ -15,6 +16,7 @@ import (
 	"github.com/declock/declock/lab/explore"
 	"github.com/declock/declock/lab/oracle"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/timesync"
 )
 
@@ -22,7 +24,7 @@ import (
 // on one lock, which acquire and release it in a mode of their own.
 type Exploration struct {
 	Policy  string
-	Clients string // "1x 1s 2x": of cn1 exclusive, of cn1 shared, of cn2 exclusive
+	Clients string // "1x 1s 2x": of cn1 exclusive, of cn1 shared, of cn2 exclusive; "1r", with Failover: it reads without the lock
 	Rounds  int    // of each client
 	// Capacity and Version are the bits of the layout: 1 and more rounds make the queue wrap,
 	// 2 the versions.
@@ -39,6 +41,8 @@ type Exploration struct {
 	Restart bool
 	// Cut: any link between two compute nodes may be cut for good, at any point.
 	Cut Cut
+	// Failover: the memory node is replicated, and its primary is replaced, from any point on.
+	Failover Failover
 	// News: each node learns of a crash at a point of its own; otherwise all learn of it at once.
 	News bool
 }
@@ -73,7 +77,7 @@ func (x Exploration) String() string {
 	if x.Restart {
 		s += ", one restart"
 	}
-	s += crashNames[x.Crashes] + cutNames[x.Cut]
+	s += crashNames[x.Crashes] + cutNames[x.Cut] + failoverNames[x.Failover]
 	if x.News {
 		s += newsName
 	}
@@ -89,6 +93,11 @@ func ParseExploration(text string) (Exploration, error) {
 	bad := fmt.Errorf("%w: %q is no program of sim explore, such as %q", ErrScenario, text, Explorations(true, "")[0])
 	rest, news := strings.CutSuffix(text, newsName)
 	x.News = news
+	for i, name := range failoverNames[1:] {
+		if over, ok := strings.CutSuffix(rest, name); ok {
+			rest, x.Failover = over, Failover(i+1)
+		}
+	}
 	for i, name := range cutNames[1:] {
 		if cut, ok := strings.CutSuffix(rest, name); ok {
 			rest, x.Cut = cut, Cut(i+1)
@@ -118,7 +127,7 @@ func ParseExploration(text string) (Exploration, error) {
 		return x, fmt.Errorf("%w: %v", ErrScenario, err)
 	}
 	for _, c := range strings.Fields(clients) {
-		if len(c) != 2 || c[0] < '1' || c[0] > '9' || c[1] != 's' && c[1] != 'x' {
+		if len(c) != 2 || c[0] < '1' || c[0] > '9' || c[1] != 's' && c[1] != 'x' && (c[1] != 'r' || x.Failover == Stays) {
 			return x, bad
 		}
 	}
@@ -227,6 +236,7 @@ func Explorations(small bool, match string) []Exploration {
 	}
 	baselineExplorations(small, add)
 	trainExplorations(small, add)
+	failoverExplorations(small, add)
 	if !small {
 		failureExplorations(add)
 	}
@@ -314,13 +324,15 @@ func Explore(x Exploration, b Bounds) explore.Report {
 
 // config returns what Explore and a replay of its schedules have in common.
 func (x Exploration) config() explore.Config {
+	fails := x.Crashes > 0 || x.Restart || x.Cut != Whole
 	// Without a crash, waiters need not recheck a lock: a grant that is lost is a deadlock.
 	// Agents of baseline locks poll, so their waits do have ends.
-	cfg := explore.Config{FairPolls: true, Sleep: true, NoDeadlines: x.Crashes == 0 && !x.Restart && x.Cut == Whole && baselineOf(x.Policy) == nil}
+	cfg := explore.Config{FairPolls: true, Sleep: true, NoDeadlines: !fails && baselineOf(x.Policy) == nil}
 	// Without hierarchy, clients of a node share what they are in doubt about, after a cancellation or a failure, and nothing else,
 	// until there is a reset.
-	cfg.Private = x.Policy == "cql" && !x.Cancel && x.Crashes == 0 && !x.Restart && x.Cut == Whole && !x.Reset && !x.wears()
-	if x.together() && x.Policy != "cql" && baselineOf(x.Policy) == nil && !x.Cancel && x.Crashes == 0 && !x.Restart && x.Cut == Whole {
+	fails = fails || x.Failover != Stays
+	cfg.Private = x.Policy == "cql" && !x.Cancel && !fails && !x.Reset && !x.wears()
+	if x.together() && x.Policy != "cql" && baselineOf(x.Policy) == nil && !x.Cancel && !fails {
 		// Policies compare times: one clock ticks once, by more than a shared tenure lasts.
 		cfg.Ticks, cfg.Tick = 1, 3*hier.DefaultSharing/2
 	}
@@ -328,7 +340,7 @@ func (x Exploration) config() explore.Config {
 	if x.Cancel {
 		cfg.Actions++
 	}
-	if x.Restart {
+	if x.Restart || x.Failover != Stays {
 		cfg.Actions++
 	}
 	if x.Cut != Whole {
@@ -344,6 +356,7 @@ type exploring struct {
 	court  *oracle.Court
 	cfg    hier.Config
 	lock   fabric.Addr
+	region *memory.Region // that the lock is in, if that is replicated
 	nodes  []*node
 	killed fabric.CNSet
 	state  uint64        // hash of the court's
@@ -352,6 +365,8 @@ type exploring struct {
 	last   lastOps       // of a replay; else nil
 	drawn  *drawing      // of a replay; else nil
 	field  *baselineLock // nil: the lock is DecLock's
+
+	register register
 	// private: see explore.Config
 	private bool
 }
@@ -366,10 +381,10 @@ func (g *exploring) Observe(e *sim.Event) {
 			kind = oracle.Fenced
 		}
 		g.event(oracle.Event{Kind: kind, Client: e.Client})
-	case sim.StepRestart:
+	case sim.StepRestart, sim.StepServe:
 		g.event(oracle.Event{Kind: oracle.Restarted, Lock: fabric.At(e.Mem, 0)})
 	case sim.StepEffect:
-		if e.Op.Kind.IsAtomic() && e.Op.Addr == g.lock {
+		if e.Op.Kind.IsAtomic() && e.Op.Addr == g.lock && g.c.Serves(e.Op.Addr.MN(), e.Mem) {
 			g.c.Witness()
 			g.moved = true
 			g.court.Effect(&oracle.Effect{Client: e.Client, Lock: e.Op.Addr, Old: e.Old, New: e.New})
@@ -407,6 +422,7 @@ func (g *exploring) event(e oracle.Event) {
 		g.c.Witness()
 	}
 	g.moved = true
+	g.register.follow(&e)
 	g.court.Event(&e)
 	g.tell()
 }
@@ -434,7 +450,11 @@ func (x Exploration) buildWith(c *explore.Cluster, last lastOps, drawn *drawing)
 		if policy, err = hier.ParsePolicy(x.Policy); err != nil {
 			panic(err)
 		}
-		judges = append(judges, oracle.NewQueueOrder(x.Capacity))
+		order := oracle.NewQueueOrder(x.Capacity)
+		if x.Failover != Stays {
+			order.InTerms()
+		}
+		judges = append(judges, order)
 	}
 	g.court = oracle.NewCourt(judges...)
 	g.cfg = hier.Config{
@@ -444,7 +464,7 @@ func (x Exploration) buildWith(c *explore.Cluster, last lastOps, drawn *drawing)
 	if x.Cut != Whole { // a waiter looks when nothing else can happen; what it finds out at three looks needs no longer wait
 		g.cfg.CQL.RecheckNs = fabric.Millisecond
 	}
-	g.lock = fabric.At(c.AddMN(4096), 1024)
+	g.addMemory()
 	c.SetObserver(g)
 	alike := map[string][]*sim.Task{} // clients of the same node and mode
 	for i, who := range strings.Fields(x.Clients) {
@@ -457,12 +477,17 @@ func (x Exploration) buildWith(c *explore.Cluster, last lastOps, drawn *drawing)
 			mode = lock.Exclusive
 		}
 		n := g.nodes[cn-1]
+		if who[1] == 'r' {
+			c.Go(n.sim, fmt.Sprintf("%d.%d reads", cn, i+1), func(p fabric.Port) { g.reader(n, p) })
+			continue
+		}
 		t := c.Go(n.sim, fmt.Sprintf("%d.%d %v", cn, i+1, mode), func(p fabric.Port) { g.client(n, p, mode, i == 0) })
 		if i >= x.Crashes && (i > 0 || !x.Cancel && !x.Reset) {
 			alike[who] = append(alike[who], t)
 		}
 	}
 	g.use()
+	g.format()
 	if drawn != nil {
 		g.draw(drawn)
 	}
@@ -560,13 +585,13 @@ func (g *exploring) addNode(p hier.Policy) {
 		}
 	}
 	g.nodes = append(g.nodes, n)
-	if g.field != nil && n.field.Run == nil {
+	if g.field != nil && n.field.Run == nil || g.x.onlyReads(len(g.nodes)) {
 		return
 	}
 	g.c.GoAgent(n.sim, func(fabric.Port) {
-		// Errors of crashed and fenced nodes are no news.
+		// Errors of crashed and fenced nodes are no news, nor that a memory node is replaced.
 		report := func(err error) {
-			if !g.killed.Has(n.sim.ID()) {
+			if !g.killed.Has(n.sim.ID()) && (g.x.Failover == Stays || !ofRestart(err)) {
 				g.c.Fail(err)
 			}
 		}
@@ -627,8 +652,7 @@ func (g *exploring) forgets(n *node) bool {
 
 // play is one acquisition and release of a client. It returns false if it was in vain, for the memory node has restarted.
 func (g *exploring) play(t *turn, mode lock.Mode) bool {
-	p, e := t.k.Port(), &t.event
-	cell := g.lock.Add(g.field.room(g.cfg.Layout))
+	p, e, cell := t.k.Port(), &t.event, g.cell()
 	*e = oracle.Event{Kind: oracle.Requested, Client: p.ID(), Lock: g.lock, Mode: mode}
 	g.event(*e)
 	t.hold, t.reads[0] = lock.Hold{}, fabric.Load(cell)
@@ -661,20 +685,28 @@ func (g *exploring) play(t *turn, mode lock.Mode) bool {
 	if !t.lost {
 		g.event(*e)
 	}
-	e.Kind, e.Err = oracle.Released, t.k.Release(&t.hold, before)
+	err := g.mirror(p, before)
+	if err != nil {
+		before = nil
+	}
+	rerr := t.k.Release(&t.hold, before)
+	e.Kind, e.Err = oracle.Released, errors.Join(err, rerr)
 	if !t.lost {
 		g.event(*e)
 	}
 	switch {
 	case g.x.Restart && ofRestart(e.Err):
 		return false
-	case e.Err != nil:
+	case e.Err != nil && (g.x.Failover == Stays || !ofRestart(e.Err)): // else it is not acknowledged
 		g.c.Fail(fmt.Errorf("release: %w", e.Err))
-	case t.lost && e.Writes:
+	case t.lost && e.Writes && rerr == nil:
 		g.c.Fail(fmt.Errorf("[%v]: nobody says that the lock is lost", e))
 	}
 	return true
 }
+
+// cell returns where the word is that the lock protects.
+func (g *exploring) cell() fabric.Addr { return g.lock.Add(g.field.room(g.cfg.Layout)) }
 
 // lost reports whether what a client holds is of an epoch of the memory node before a restart: see client.lost.
 func (g *exploring) lost(p fabric.Port) bool { return p.(*sim.Port).Stale(g.lock.MN()) }
@@ -693,6 +725,9 @@ func (g *exploring) hash() uint64 {
 	if g.moved {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(g.court.State()))
+		if g.region != nil {
+			fmt.Fprint(h, g.register)
+		}
 		g.state, g.moved = h.Sum64(), false
 	}
 	if !g.private { // exploration knows tables and agents by NodeState

@@ -35,6 +35,7 @@ func TestSleepReachesTheSameEnds(t *testing.T) {
 		"cql [1s 2x] x2, 2 entries, 27 version bits", "cql [1s 1x 2x] x1, 4 entries, 27 version bits", "cql [1s 2s 3x] x1, 4 entries, 27 version bits",
 		"cql [1s 2x] x1, 4 entries, 27 version bits, one cancellation", "cql [1x 2s] x1, 4 entries, 27 version bits, one crash",
 		"declock+no-train [1s 1x] x1, 4 entries, 27 version bits", "declock+no-train [1s 2x] x1, 4 entries, 27 version bits, one crash", "cql [1x 2s] x1, 4 entries, 27 version bits, one crash, news one by one", "mcs [1x 2x] x1, 4 entries, 27 version bits",
+		"cql [1x 2r] x1, 4 entries, 27 version bits, primary given up", "declock [1x] x1, 4 entries, 27 version bits, primary ends",
 	} {
 		x, err := ParseExploration(name)
 		if err != nil {

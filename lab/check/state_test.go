@@ -32,6 +32,7 @@ func TestStatesLeaveNothingOut(t *testing.T) {
 		"declock+no-train [1x 2x] x1, 4 entries, 27 version bits, one restart, one crash",
 		"declock [1s 2x 3x] x1, 8 entries, 27 version bits", "declock [1x 2x 3x] x1, 8 entries, 27 version bits, one cancellation",
 		"declock [1x 2x 3x] x1, 8 entries, 27 version bits, a link cut both ways",
+		"cql [1x 2r] x1, 4 entries, 27 version bits, primary ends", "declock [1x] x1, 4 entries, 27 version bits, primary given up",
 	} {
 		r := audit(t, name)
 		if r.Audit != "" || r.Failure != nil {

@@ -250,6 +250,13 @@ func (ex *explorer) settle() {
 		if ex.cfg.Ticks > ex.ticks {
 			continue // going on is a choice: with or without a tick
 		}
+		for i, ch := range u.Chains { // no node hears of another primary any more
+			if ch.Flying() && ch.Answered() && ex.eager(ch.Port().Node()) {
+				ex.do(choice{kind: chEffect, a: uint32(i), actor: ch.Port().Index()})
+				again = true
+				break
+			}
+		}
 		for i := 0; i < len(u.Ports()) && u.Err() == nil; i++ {
 			if p := u.Ports()[i]; p.Waiting().Ready && !p.Node().Paused() && ex.eager(p.Node()) {
 				ex.do(choice{kind: chGoOn, a: uint32(i), actor: nobody})
@@ -356,7 +363,13 @@ func (ex *explorer) effect(ch *sim.Chain, how func(*sim.Chain) error) {
 	if ex.isAgain(ch) && ex.polls(ch) {
 		ex.u.Touched.Node(ch.Port().Node()) // whether it stutters depends on which clients went on there
 	}
-	id, op := ch.Port().ID(), ch.Ops()[ch.Done()]
+	id := ch.Port().ID()
+	if ch.Answered() {
+		ex.say("%v: an answer arrives", id)
+		_ = how(ch) // no operation
+		return
+	}
+	op := ch.Ops()[ch.Done()]
 	if err := how(ch); err != nil {
 		ex.say("%v %v: %v", id, op, err)
 	}
