@@ -29,9 +29,9 @@ type lease struct {
 	acked  atomic.Int64 // revision of its latest acknowledgement
 
 	reach   sync.Mutex
-	reached time.Time     // when etcd last renewed it
-	silence error         // why it has not since
-	until   time.Duration // on the clock of package boottime: it lasts as long, at least
+	reached time.Time    // when etcd last renewed it
+	silence error        // why it has not since
+	until   atomic.Int64 // on the clock of package boottime: it lasts as long, at least; changed with reach, and read for each chain
 
 	once sync.Once
 	done chan struct{}
@@ -131,15 +131,11 @@ func (l *lease) lasts(sent time.Duration, seconds int64) {
 	l.reach.Lock()
 	defer l.reach.Unlock()
 	ttl := min(time.Duration(seconds)*time.Second, l.c.opt.TTL)
-	l.until = max(l.until, sent+ttl-ttl/drift)
+	l.until.Store(max(l.until.Load(), int64(sent+ttl-ttl/drift)))
 }
 
 // LeasedUntil is member.Leased.
-func (l *lease) LeasedUntil() time.Duration {
-	l.reach.Lock()
-	defer l.reach.Unlock()
-	return l.until
-}
+func (l *lease) LeasedUntil() time.Duration { return time.Duration(l.until.Load()) }
 
 // guard looks whether etcd still knows the node's past. If the member of etcd that is asked hangs it asks another one, once: the next renewal must not
 // be late.
