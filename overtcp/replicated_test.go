@@ -29,21 +29,26 @@ import (
 
 var failovers = flag.Int("failovers", 3, "how often TestFailover kills the primary")
 
+var touched = flag.Uint64("touched", 0, "how many MiB the primary that TestStoreFailover kills has touched: the kernel frees them before others see its end")
+
+// replicaSize is the memory of a memory node, besides that.
+const replicaSize = 4 << 20
+
 // replicaEnv makes this binary a memory node with replicas: its number, and the address of the cluster.
 const replicaEnv = "DECLOCK_TEST_REPLICA"
 
 func serveReplica(with string) (io.Closer, error) {
 	var id fabric.MemID
 	var address string
-	if _, err := fmt.Sscan(with, &id, &address); err != nil {
+	var size uint64
+	if _, err := fmt.Sscan(with, &id, &address, &size); err != nil {
 		return nil, err
 	}
 	o, err := overtcp.Parse(strings.TrimPrefix(address, "tcp:"))
 	if err != nil {
 		return nil, err
 	}
-	const size = 4 << 20
-	srv, err := o.Serve(context.Background(), overtcp.Memory{ID: id, Size: size, Replicas: 2, Room: 4 * size})
+	srv, err := o.Serve(context.Background(), overtcp.Memory{ID: id, Size: size, Replicas: 2, Room: 4 * size, Huge: true})
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +101,7 @@ func (x *replicas) start(id fabric.MemID) {
 	if w := x.ways[id]; w != nil {
 		address = strings.Replace(address, x.options.Etcd[0], w.l.Addr().String(), 1)
 	}
-	x.mns[id] = startSelfBehind(x.t, x.hosts.behind(int(id)), fmt.Sprintf("%s=%d %s", replicaEnv, id, address))
+	x.mns[id] = startSelfBehind(x.t, x.hosts.behind(int(id)), fmt.Sprintf("%s=%d %s %d", replicaEnv, id, address, replicaSize+*touched<<20))
 }
 
 // on returns the address of the cluster for a program on a host.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/rpc"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -150,6 +151,35 @@ func percentile(list []time.Duration, p int) time.Duration {
 	return list[min(len(list)*p/100, len(list)-1)].Round(time.Millisecond)
 }
 
+// touch has the primary of number 0, a process, touch memory that no client uses.
+func (l *storeLoad) touch(pid int) {
+	l.t.Helper()
+	p, err := l.own.Node().Fabric().Open()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer p.Close()
+	var resident uint64
+	for _, each := range []uint64{2 << 20, 4 << 10} { // huge pages, if there are any
+		for at := uint64(replicaSize); at < replicaSize+*touched<<20; at += each {
+			if err := p.Do([]fabric.Op{fabric.FAA(fabric.At(0, at), 0)}); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+		statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		if _, err := fmt.Sscan(string(statm), new(uint64), &resident); err != nil {
+			l.t.Fatal(err)
+		}
+		if resident *= uint64(os.Getpagesize()); resident >= *touched<<20 {
+			return
+		}
+	}
+	l.t.Fatalf("%d MiB are in memory, want %d", resident>>20, *touched)
+}
+
 // Memory nodes are killed under load, each of which is the primary of one number and has the backup of another: no acknowledged write is lost, none comes twice or in another
 // order, and operations wait and go on.
 func TestStoreFailover(t *testing.T) {
@@ -159,7 +189,9 @@ func TestStoreFailover(t *testing.T) {
 	for round := range *failovers {
 		st := x.whole()
 		victim := st.Group(0).Replicas[0].ID
-		if round%2 == 1 { // the one with the fewest numbers
+		if *touched > 0 {
+			l.touch(x.mns[victim].Process.Pid)
+		} else if round%2 == 1 { // the one with the fewest numbers
 			victim = slices.MinFunc(st.MNs, func(a, b member.MN) int { return serves(st, a.ID) - serves(st, b.ID) }).ID
 		}
 		l.begin()
