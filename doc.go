@@ -20,14 +20,15 @@
 //	shm:NAME                                processes on one machine, over shared memory; "declock up" or declock-mn starts it
 //	shm:                                    a cluster of this process alone, made by Open and gone with Close, or with the process
 //	tcp://ETCD[,ETCD..]/NAME?OPTION=..&..   any network; etcd, at these endpoints, knows the nodes
+//	verbs://ETCD[,ETCD..]/NAME?OPTION=..&.. RDMA
 //
-// The last needs
+// The last two need
 //
 //	import _ "github.com/declock/declock/overtcp"
+//	import _ "github.com/declock/declock/oververbs"
 //
-// and that package says what the options are: certificates, or insecure=true, where to listen. RDMA has no such
-// package: verbs:// is an address for the commands only (declock-mn, declock-cn, declock). A program over RDMA joins by itself, with Join of
-// package fabric/verbs and a Coordinator of package coordinator/etcd, and gives what it gets to [OpenNode]. Fabrics of one's
+// and these packages say what the options are: certificates, or insecure=true, where to listen. A program that joins by itself, with Join of
+// package fabric/verbs, say, gives what it gets to [OpenNode]. Fabrics of one's
 // own are added with [Register]. There is no address for the simulator: in virtual time
 // clients are coroutines, which package fabric/sim starts.
 //

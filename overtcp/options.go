@@ -1,9 +1,7 @@
 package overtcp
 
 import (
-	"cmp"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/declock/declock"
@@ -51,34 +49,13 @@ func (o *Options) Add(rest string) error {
 		return fmt.Errorf("%w: %w", ErrAddress, err)
 	}
 	o.Etcd, o.Cluster = m.Etcd, m.Cluster
-	return o.parseQuery("tcp:"+rest, query)
-}
-
-func (o *Options) parseQuery(address, query string) error {
-	q, err := url.ParseQuery(query)
-	if err != nil {
-		return fmt.Errorf("%w: %q: %w", ErrAddress, address, err)
-	}
-	texts := map[string]*string{
-		"listen": &o.Listen, "advertise": &o.Advertise, "tls-ca": &o.TLS.CA, "tls-cert": &o.TLS.Cert, "tls-key": &o.TLS.Key,
+	err = membership.ParseQuery("tcp:"+rest, query, map[string]any{
+		"listen": &o.Listen, "advertise": &o.Advertise, "insecure": &o.Insecure, "dead-after": &o.DeadAfter,
+		"tls-ca": &o.TLS.CA, "tls-cert": &o.TLS.Cert, "tls-key": &o.TLS.Key,
 		"etcd-ca": &o.EtcdTLS.CA, "etcd-cert": &o.EtcdTLS.Cert, "etcd-key": &o.EtcdTLS.Key, "etcd-user": &o.EtcdUser, "etcd-password-file": &o.EtcdPasswordFile,
-	}
-	for name, values := range q {
-		value := values[len(values)-1]
-		switch v := texts[name]; {
-		case v != nil:
-			*v = cmp.Or(*v, value)
-		case name == "insecure" && (value == "true" || value == "false"):
-			o.Insecure = o.Insecure || value == "true"
-		case name == "dead-after":
-			d, err := time.ParseDuration(value)
-			if err != nil {
-				return fmt.Errorf("%w: %q: dead-after=%s is no duration, such as 5s", ErrAddress, address, value)
-			}
-			o.DeadAfter = cmp.Or(o.DeadAfter, d)
-		default:
-			return fmt.Errorf("%w: %q: %s=%s means nothing", ErrAddress, address, name, value)
-		}
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrAddress, err)
 	}
 	return nil
 }

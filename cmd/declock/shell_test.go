@@ -192,3 +192,30 @@ func TestLostLockInTheShell(t *testing.T) {
 	}
 	w.terminate(mn)
 }
+
+// top shows what compute nodes do while a trace is replayed, and that they do nothing when it is not.
+func TestTop(t *testing.T) {
+	onEach(t, func(w *world, at []string) {
+		t := w.t
+		idle, _ := w.run(0, args("top", at, "--interval", "50ms", "--count", "2")...)
+		if n := strings.Count(idle, "compute node  gets/s  hits"); n != 2 || !strings.Contains(idle, " taken (") {
+			t.Errorf("idle, %d tables:\n%s", n, idle)
+		}
+		p := w.start(args("replay", at, "--ops", "100000000", "--keys", "1000")...)
+		w.measuringAt(p, at)
+		busy, _ := w.run(0, args("top", at, "--interval", "500ms", "--count", "1")...)
+		_, row, _ := strings.Cut(busy, "\n  cn1")
+		if f := strings.Fields(row); len(f) < 7 || f[0] == "0" || !strings.HasSuffix(f[1], "%") || f[4] == "0" || !strings.Contains(busy, "hot locks of") {
+			t.Errorf("busy:\n%s", busy)
+		}
+		_ = p.cmd.Process.Signal(syscall.SIGINT)
+		p.wait()
+		w.run(2, args("top", at, "--interval", "1ns")...)
+		endless := w.start(args("top", at, "--interval", "50ms")...)
+		endless.says("compute node")
+		_ = endless.cmd.Process.Signal(syscall.SIGINT)
+		if code := endless.wait(); code != 0 {
+			t.Errorf("Ctrl-C: exit code %d", code)
+		}
+	})
+}

@@ -18,6 +18,7 @@ var linked = []struct {
 }{
 	{pkg: ".", of: "github.com/google/btree", not: "cmd coordinator fabric/sim fabric/tcp fabric/verbs fabric/member front traces"},
 	{pkg: "./overtcp", of: "github.com/google/btree " + etcdClient, not: "cmd coordinator/embedded fabric/sim fabric/verbs front traces"},
+	{pkg: "./oververbs", of: "github.com/google/btree " + etcdClient, not: "cmd coordinator/embedded fabric/sim fabric/tcp front traces"},
 	{pkg: "./cmd/declock-mn", of: daemon, not: "cmd/internal/app cmd/internal/fleet coordinator/embedded fabric/sim"},
 	{pkg: "./cmd/declock-cn", of: daemon, not: "cmd/internal/app cmd/internal/fleet coordinator/embedded fabric/sim"},
 	{pkg: "./cmd/declock", of: "*", not: "fabric/sim"},

@@ -58,6 +58,7 @@ var mayImport = map[string][]string{
 	"metrics":                    {"", "fabric", "fabric/member", "lock", "cql", "memory", "cn", "objstore", "front", "internal/background"},
 	"internal/secure/securetest": {"internal/secure"},
 	"overtcp":                    {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "memory", "internal/secure", "internal/membership"},
+	"oververbs":                  {"", "fabric", "fabric/verbs", "coordinator/etcd", "internal/secure", "internal/membership"},
 	"front":                      {},
 	"front/item":                 {"", "fabric", "lock", "memory", "objstore"},
 	"front/...":                  {"", "front", "front/item", "fabric", "lock", "memory", "cn", "objstore", "internal/stats"},

@@ -3,10 +3,13 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"net/url"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,6 +65,44 @@ func Parse(scheme, rest string) (o Options, query string, err error) {
 		return o, "", fmt.Errorf("%q: want %s", address, Form(scheme))
 	}
 	return o, query, nil
+}
+
+// ParseQuery reads what is behind the question mark of an address into the values that the names lead to: *string, *int, *bool or *time.Duration. Those that are
+// set already stay as they are. Its error says what is wrong with the address.
+func ParseQuery(address, query string, into map[string]any) error {
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return fmt.Errorf("%q: %w", address, err)
+	}
+	for name, values := range q {
+		value := values[len(values)-1]
+		switch v := into[name].(type) {
+		case *string:
+			*v = cmp.Or(*v, value)
+			continue
+		case *int:
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 0 {
+				return fmt.Errorf("%q: %s=%s is no number", address, name, value)
+			}
+			*v = cmp.Or(*v, n)
+			continue
+		case *bool:
+			if value == "true" || value == "false" {
+				*v = *v || value == "true"
+				continue
+			}
+		case *time.Duration:
+			d, err := time.ParseDuration(value)
+			if err != nil {
+				return fmt.Errorf("%q: %s=%s is no duration, such as 5s", address, name, value)
+			}
+			*v = cmp.Or(*v, d)
+			continue
+		}
+		return fmt.Errorf("%q: %s=%s means nothing", address, name, value)
+	}
+	return nil
 }
 
 // Address returns the address of the cluster.

@@ -165,8 +165,20 @@ type Status struct {
 	Resets   cql.AgentStats `json:"resets"`
 	Memory   []Memory       `json:"memory"`
 	Hot      []HotLock      `json:"hot,omitempty"` // the locks that are acquired most here, the hottest first
+	// Seen is what the process does, clients of its own included.
+	Seen Seen `json:"seen"`
 	// Coordinator is how the node reaches the coordinator; nil: its cluster has none.
 	Coordinator *Coordinator `json:"coordinator,omitempty"`
+}
+
+// Seen is what a compute node has counted since it joined, whoever its clients are.
+type Seen struct {
+	Counters
+	Acquisitions uint64 `json:"acquisitions"` // that were timed: one in some
+	AcquireNs    uint64 `json:"acquire_ns"`   // that these took together
+	Sessions     int    `json:"sessions"`
+	Held         int    `json:"held"`    // holders of locks now
+	Waiters      int    `json:"waiters"` // for locks now
 }
 
 // A Coordinator is how a node reaches the coordinator of its cluster: etcd.

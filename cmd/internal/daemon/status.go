@@ -36,12 +36,15 @@ func (d *CN) memory() []control.Memory {
 // hotLocks is how many hot locks a status has.
 const hotLocks = 10
 
-// hot returns the locks that are acquired most here.
-func (d *CN) hot() (list []control.HotLock) {
-	for _, h := range d.cluster.Node().Observe(hotLocks).Hot {
-		list = append(list, control.HotLock{Lock: h.Lock.String(), Share: h.Share, Error: h.Error, AcquireUs: float64(h.WaitNs) / 1e3})
+// seen returns what the process does, and the locks that it acquires most.
+func (d *CN) seen() (s control.Seen, hot []control.HotLock) {
+	o := d.cluster.Node().Observe(hotLocks)
+	for _, h := range o.Hot {
+		hot = append(hot, control.HotLock{Lock: h.Lock.String(), Share: h.Share, Error: h.Error, AcquireUs: float64(h.WaitNs) / 1e3})
 	}
-	return list
+	s.Locks, s.NIC, s.Store = o.Locks, o.NIC, d.storeStats()
+	s.Acquisitions, s.AcquireNs, s.Sessions, s.Held, s.Waiters = o.Acquire.Count(), o.Acquire.SumNs, o.Sessions, o.Load.Holders, o.Load.Waiters
+	return s, hot
 }
 
 // storeStats returns the counters of the object store clients of replays, and of front ends.
@@ -68,9 +71,10 @@ func (d *CN) Status() *control.Status {
 	s := &control.Status{
 		Node: node.Fabric().ID().String(), Address: d.cfg.Cluster.Address(), Pid: os.Getpid(), Policy: d.cfg.Policy,
 		Procs: runtime.GOMAXPROCS(0), UptimeS: time.Since(d.started).Seconds(),
-		Live: nodeNames(view), View: view.Epoch, Resets: node.Agent().Counted(), Hot: d.hot(),
+		Live: nodeNames(view), View: view.Epoch, Resets: node.Agent().Counted(),
 		Memory: d.memory(),
 	}
+	s.Seen, s.Hot = d.seen()
 	if f, ok := node.Fabric().(member.Follower); ok {
 		silent, why := f.Contact()
 		s.Coordinator = &control.Coordinator{SilentS: silent.Seconds()}

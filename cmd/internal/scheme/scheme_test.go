@@ -32,7 +32,7 @@ func TestAddresses(t *testing.T) {
 	}
 	for _, in := range []string{"tcp:", "tcp:x", "tcp://", "tcp://a:1", "tcp://a/demo", "tcp://:1/demo", "tcp://a:1,/demo", "tcp:///demo", "tcp://a:1/",
 		"tcp://a:1/x/y", "tcp://a:1/x?nosuch=1", "tcp://a:1/x?insecure=maybe", "tcp://a:1/x?dead-after=5", "tcp://a:1/x?%zz", "", "x", "shm:", ":x", "nosuch:x", "verbs:", "verbs://", "verbs:host",
-		"verbs://:7480", "verbs://host/x", "verbs://host:1", "verbs://host:1/x?insecure=true"} {
+		"verbs://:7480", "verbs://host/x", "verbs://host:1", "verbs://host:1/x?colour=red"} {
 		if c, err := Parse(in, Options{}); !errors.Is(err, declock.ErrAddress) {
 			t.Errorf("%q: %v, %v", in, c, err)
 		}

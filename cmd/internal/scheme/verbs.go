@@ -4,66 +4,34 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
-	"github.com/declock/declock"
-	"github.com/declock/declock/coordinator/etcd"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/verbs"
-	"github.com/declock/declock/internal/membership"
-	"github.com/declock/declock/internal/secure"
+	"github.com/declock/declock/oververbs"
 )
 
-var verbsScheme = Scheme{Name: "verbs", Form: membership.Form("verbs"), Parse: parseVerbs}
+var verbsScheme = Scheme{Name: "verbs", Form: oververbs.Form, Parse: parseVerbs}
 
-// parseVerbs reads //ETCD[,ETCD..]/NAME.
+// parseVerbs reads the address; flags go before what it says itself.
 func parseVerbs(rest string, o Options) (Cluster, error) {
-	m, query, err := membership.Parse("verbs", rest)
-	if err == nil && query != "" {
-		err = fmt.Errorf("%q: nothing may be said behind a question mark: use flags", "verbs:"+rest)
+	vo := oververbs.Options{
+		Listen: o.Listen, Advertise: o.Advertise, SecretFile: o.SecretFile, TLS: o.TLS, Insecure: o.Insecure,
+		Device: o.Device, Port: o.Port, GID: o.GID, QueuePairs: o.QueuePairs,
+		EtcdTLS: o.EtcdTLS, EtcdUser: o.EtcdUser, EtcdPasswordFile: o.EtcdPasswordFile, DeadAfter: o.DeadAfter, Report: o.Report,
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", declock.ErrAddress, err)
+	if err := vo.Add(rest); err != nil {
+		return nil, err
 	}
-	o.Etcd, o.Cluster = m.Etcd, m.Cluster
-	return &verbsCluster{network{"verbs", *o.Membership(), o.TLS, o.RunDir}, o}, nil
+	return &verbsCluster{network{"verbs", *vo.Membership(), vo.TLS, o.RunDir}, vo}, nil
 }
 
 type verbsCluster struct {
 	network
-	o Options
-}
-
-// options are those of Serve and Join, with a coordinator that the node closes, and the caller if there is none.
-func (c *verbsCluster) options(ctx context.Context) (verbs.Options, *etcd.Coordinator, error) {
-	vo := verbs.Options{
-		Listen: c.o.Listen, Advertise: c.o.Advertise, Insecure: c.o.Insecure, Device: c.o.Device, Port: c.o.Port, GID: c.o.GID,
-		QueuePairs: c.o.QueuePairs, DeadAfter: c.o.DeadAfter, Heartbeat: c.o.DeadAfter / 5, Report: c.o.Report,
-	}
-	var err error
-	if c.o.TLS.Given() {
-		if vo.TLS, err = c.o.TLS.Config(); err != nil {
-			return vo, nil, err
-		}
-	}
-	if c.o.SecretFile == "" && !c.o.TLS.Given() && !c.o.Insecure {
-		return vo, nil, fmt.Errorf("%w: no Secret and no TLS: give --secret-file, or --tls-ca, --tls-cert and --tls-key, or --insecure, which lets in any program that can reach this node", verbs.ErrOptions)
-	}
-	if c.o.SecretFile != "" {
-		if vo.Secret, err = secure.Secret(c.o.SecretFile); err != nil {
-			return vo, nil, err
-		}
-	}
-	e, err := c.members.Coordinator(ctx)
-	if err != nil {
-		return vo, nil, err
-	}
-	vo.Members, vo.Left = e, e.Close
-	return vo, e, nil
+	o oververbs.Options
 }
 
 func (c *verbsCluster) Check(role Role) error {
-	vo, e, err := c.options(context.Background())
+	vo, e, err := c.o.Open(context.Background())
 	if err != nil {
 		return err
 	}
@@ -74,7 +42,7 @@ func (c *verbsCluster) Check(role Role) error {
 }
 
 func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
-	vo, e, err := c.options(ctx)
+	vo, e, err := c.o.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -87,22 +55,12 @@ func (c *verbsCluster) Serve(ctx context.Context, m Memory) (Server, error) {
 	return verbsServer{srv, cmp.Or(m.MaxCN, DefaultMaxCN)}, nil
 }
 
-func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) {
-	vo, e, err := c.options(ctx)
-	if err != nil {
-		return nil, err
-	}
-	n, err := verbs.Join(ctx, vo)
-	if err != nil {
-		return nil, errors.Join(err, e.Close())
-	}
-	return n, nil
-}
+func (c *verbsCluster) Join(ctx context.Context) (fabric.Node, error) { return c.o.Join(ctx) }
 
 func (c *verbsCluster) Visit(ctx context.Context) (fabric.Node, error) {
-	v := *c
-	v.o.Listen, v.o.Advertise = visiting(v.o.Listen, v.o.Advertise)
-	return v.Join(ctx)
+	o := c.o
+	o.Listen, o.Advertise = visiting(o.Listen, o.Advertise)
+	return o.Join(ctx)
 }
 
 type verbsServer struct {
