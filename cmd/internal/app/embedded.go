@@ -28,6 +28,7 @@ type Embedded struct {
 	Fabric                            string // shm or tcp
 	Name, dir, RunDir                 string
 	Huge, policy, profile             string
+	pages                             bool   // compute nodes serve them
 	memcached, redis                  string // of the first compute node; the others have the ports behind it
 	Mns, cns, procs, MaxCN, lockQueue int
 	Replicas                          int // of each memory node; 0: 1
@@ -54,7 +55,7 @@ func (e *Embedded) onlySHM(c *cli.Context) error {
 
 // Launch starts it.
 func (e *Embedded) Launch(ctx context.Context, messages io.Writer) (*fleet.Fleet, error) {
-	cfg := fleet.Config{CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile, Memcached: e.memcached, Redis: e.redis}
+	cfg := fleet.Config{CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile, Memcached: e.memcached, Redis: e.redis, HTTP: e.pages}
 	for range e.Mns {
 		flags := []string{"--size", strconv.FormatUint(e.Size, 10), "--max-cn", strconv.Itoa(e.MaxCN),
 			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.Huge}

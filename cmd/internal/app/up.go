@@ -16,7 +16,7 @@ import (
 )
 
 const upDescription = `It starts a memory node and compute nodes on this machine as processes of their own, says how to reach them, and waits.
-Ctrl-C takes all of them down; nothing stays behind.
+Ctrl-C takes all of them down; nothing stays behind. Each compute node shows what it does in a browser.
 
 Examples:
    declock up
@@ -67,6 +67,7 @@ func upCommand(env *command.Env) *cli.Command {
 			case e.Replicas > 1 && (e.memcached != "" || e.redis != ""):
 				return command.Usage(c, "--memcached and --redis need a store, which cannot be on memory nodes with --replicas yet")
 			}
+			e.pages = true
 			if e.cns > e.MaxCN {
 				return command.Usage(c, "--cns %d is more than --max-cn %d", e.cns, e.MaxCN)
 			}
@@ -112,22 +113,28 @@ func announce(w io.Writer, f *fleet.Fleet, e *Embedded) {
                      declock inspect roots --cluster %s
   a Go program:      %s
 
-%sCtrl-C takes it down.
-`, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, flags, flags, program, served(f, "memcached")+served(f, "Redis"))
+%sIn a browser: %s
+Ctrl-C takes it down.
+`, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, flags, flags, program, served(f, "memcached")+served(f, "Redis"), "http://"+strings.Join(said(f, "http"), ", http://"))
 }
 
 // served says where clients of another system are served.
 func served(f *fleet.Fleet, system string) string {
-	var list []string
-	for _, c := range f.CNs {
-		if at := c.Ready[strings.ToLower(system)]; at != "" {
-			list = append(list, at)
-		}
-	}
+	list := said(f, strings.ToLower(system))
 	if len(list) == 0 {
 		return ""
 	}
 	return "Clients of " + system + " are served at " + strings.Join(list, ", ") + ": the same items at each.\n"
+}
+
+// said returns what the compute nodes have said under a name.
+func said(f *fleet.Fleet, name string) (list []string) {
+	for _, c := range f.CNs {
+		if at := c.Ready[name]; at != "" {
+			list = append(list, at)
+		}
+	}
+	return list
 }
 
 // watch waits for the end. Compute nodes may die, the others go on; without its

@@ -14,6 +14,7 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
+	"github.com/declock/declock/cmd/internal/page"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/web"
 	"github.com/declock/declock/fabric"
@@ -49,6 +50,7 @@ type CN struct {
 	srv       *control.Server
 	readiness *readiness
 	web       *web.Server
+	history   page.History
 	fronts    []*frontEnd // servers of clients of other systems
 	metrics   *metrics.Compute
 	look      background.Look[[]control.Memory] // into memory nodes, for status
@@ -129,7 +131,11 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 	for _, f := range d.fronts {
 		serves += " " + f.name + "=" + f.addr()
 	}
-	d.web.Show(func() any { return d.Status() }, collectors...)
+	if d.web != nil {
+		serves += " http=" + d.web.Addr()
+	}
+	d.web.Show(func() any { return d.Status() }, d.history.Handler(d.Status), collectors...)
+	defer d.record()()
 	if _, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s%s\n",
 		id, d.cfg.Cluster.Address(), os.Getpid(), d.cfg.Policy, runtime.GOMAXPROCS(0), path, serves); err != nil {
 		return err
@@ -139,6 +145,30 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 	err = d.watch(ctx)
 	d.cfg.Log.Info("leaving", "node", id.String())
 	return err
+}
+
+// record keeps what the page shows, until it is called off.
+func (d *CN) record() (end func()) {
+	if d.web == nil {
+		return func() {}
+	}
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			s, _ := d.seen()
+			d.history.Add(s, time.Now())
+			select {
+			case <-over:
+				return
+			case <-time.After(page.Every):
+			}
+		}
+	}()
+	return func() {
+		close(over)
+		<-done
+	}
 }
 
 // leave lets what is under way come to its end, gives memory back and leaves the cluster.

@@ -13,6 +13,7 @@ import (
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/machine"
+	"github.com/declock/declock/cmd/internal/page"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/cmd/internal/web"
@@ -118,7 +119,7 @@ func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, ready *readin
 		counters = s.Stats
 	}
 	m := func() fabric.Memory { return fabric.Memory{ID: srv.ID(), Size: srv.Size(), Epoch: srv.Epoch()} }
-	w.Show(func() any { return m() }, metrics.MemoryNode(srv, cfg.Cluster.Scheme(), counters), metrics.Certificates(cfg.certificates))
+	w.Show(func() any { return m() }, page.Memory(m, cfg.Cluster.Address()), metrics.MemoryNode(srv, cfg.Cluster.Scheme(), counters), metrics.Certificates(cfg.certificates))
 	if err := announceMN(out, cfg.Cluster, srv); err != nil {
 		return err
 	}

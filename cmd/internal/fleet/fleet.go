@@ -40,6 +40,8 @@ type Config struct {
 	Memcached string
 	// Redis is the same for clients of Redis.
 	Redis string
+	// HTTP has compute nodes serve pages for people, at any port of the loopback.
+	HTTP bool
 	// Messages gets what the children say.
 	Messages io.Writer
 	// Remove removes what is left when all have gone; may be nil.
@@ -90,6 +92,9 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 			}
 			if redis != nil {
 				args = append(args, "--redis", redis[i])
+			}
+			if cfg.HTTP {
+				args = append(args, "--http", "127.0.0.1:0")
 			}
 			if cfg.Profile != "" {
 				args = append(args, "--cpuprofile", filepath.Join(cfg.Profile, fmt.Sprintf("cn%d.prof", i+1)))

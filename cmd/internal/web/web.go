@@ -1,5 +1,6 @@
 // Package web serves what a daemon shows over HTTP: whether it runs and can be used, its metrics, its status, and profiles.
 //
+//	/               a page for people, if the node has one
 //	/healthz        liveness: 200 as long as the process answers; a restart would not help against what /readyz reports
 //	/readyz         readiness: 200 when it can be used; 503 with the reason while it starts, drains or misses something
 //	/metrics        for Prometheus
@@ -44,6 +45,7 @@ type Server struct {
 type shown struct {
 	mu      sync.RWMutex // held for reading during a scrape or a request
 	status  func() any
+	page    http.Handler // nil: none
 	metrics []prometheus.Collector
 }
 
@@ -59,10 +61,22 @@ func (n *shown) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func (n *shown) set(status func() any, c []prometheus.Collector) {
+func (n *shown) set(status func() any, page http.Handler, c []prometheus.Collector) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.status, n.metrics = status, c
+	n.status, n.page, n.metrics = status, page, c
+}
+
+// ServeHTTP serves the page, if there is one now.
+func (n *shown) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if n.page == nil {
+		w.Header().Set("Refresh", "5")
+		http.Error(w, "it starts, or has left", http.StatusServiceUnavailable)
+		return
+	}
+	n.page.ServeHTTP(w, r)
 }
 
 // get returns the status, if there is one.
@@ -87,6 +101,7 @@ func Start(o Options) (*Server, error) {
 	reg.MustRegister(&s.shown)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	mux.Handle("GET /{$}", &s.shown)
 	mux.HandleFunc("GET /healthz", report(func() error { return nil }))
 	mux.HandleFunc("GET /readyz", report(o.Ready))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
@@ -108,15 +123,15 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Show shows a status and metrics from now on, until Hide.
-func (s *Server) Show(status func() any, c ...prometheus.Collector) {
+// Show shows a status, a page and metrics from now on, until Hide.
+func (s *Server) Show(status func() any, page http.Handler, c ...prometheus.Collector) {
 	if s != nil {
-		s.shown.set(status, c)
+		s.shown.set(status, page, c)
 	}
 }
 
-// Hide ends Show: when it returns, no scrape uses the collectors any more.
-func (s *Server) Hide() { s.Show(nil) }
+// Hide ends Show: when it returns, no scrape uses the collectors any more, and no reader the page.
+func (s *Server) Hide() { s.Show(nil, nil) }
 
 // Addr returns the address on which it listens; of nil, "".
 func (s *Server) Addr() string {
