@@ -129,6 +129,15 @@ func (a *Acceptor) ReadBy(nc net.Conn, t time.Time) {
 	}
 }
 
+// WriteBy bounds the next write of a connection, as ReadBy does the next read.
+func (a *Acceptor) WriteBy(nc net.Conn, t time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.draining {
+		_ = nc.SetWriteDeadline(t)
+	}
+}
+
 // drainTimeout bounds how long a client may take to read its last answers.
 const drainTimeout = 5 * time.Second
 

@@ -43,8 +43,11 @@ func ReadUsers(file string) (*Users, error) {
 	return u, nil
 }
 
-// Know reports whether a user has a password.
+// Know reports whether a user has a password. A user has no colon in its name, so that the line of a file says who it is of.
 func (u *Users) Know(user, password []byte) bool {
+	if bytes.IndexByte(user, ':') >= 0 {
+		return false
+	}
 	h := sha256.Sum256(bytes.Join([][]byte{user, password}, []byte(":")))
 	known := 0
 	for i := range u.hashes {

@@ -245,6 +245,76 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
+// A user's name ends at the first colon of its line, however a client cuts it.
+func TestUserWithColon(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(file, []byte("me:a:b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, address := startServer(t, openCluster(t), Options{AuthFile: file})
+	c := dial(t, address)
+	c.want("AUTH me:a b", "-WRONGPASS invalid username-password pair or user is disabled.")
+	c.want("GET k", "-NOAUTH Authentication required.")
+	c.want("AUTH me a:b", "OK")
+}
+
+// A client that has not said who it is may send short requests only: it gets no memory.
+func TestStrangersRequests(t *testing.T) {
+	for _, x := range []struct{ request, want string }{
+		{"*10\r\n$16384\r\n", "<nil>"}, {"*11\r\n", "Protocol error: unauthenticated multibulk length"}, {"*2\r\n$16385\r\n", "Protocol error: unauthenticated bulk length"},
+	} {
+		p := parser{mostValue: 1 << 20, mostRequest: 1 << 21, stranger: true}
+		if _, _, err := p.next([]byte(x.request)); fmt.Sprint(err) != x.want {
+			t.Errorf("%q: %v, want %s", x.request, err, x.want)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(file, []byte("default:secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, address := startServer(t, openCluster(t), Options{AuthFile: file})
+	c := dial(t, address)
+	c.want("AUTH secret", "OK")
+	if got := c.do("SET", "k", strings.Repeat("v", strangersValue+1)); got != "OK" {
+		t.Error(got)
+	}
+	c = dial(t, address)
+	c.send("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$16385\r\n")
+	if got := c.answer(); got != "-ERR Protocol error: unauthenticated bulk length" || !c.ended() {
+		t.Errorf("answered %q, or goes on", got)
+	}
+}
+
+// A client that sends nothing, or takes none of its answers, is idle; one that takes them slowly is not.
+func TestIdleTimeout(t *testing.T) {
+	const idle = time.Second
+	s, address := startServer(t, openCluster(t), Options{IdleTimeout: idle})
+	big := strings.Repeat("v", 1_000_000)
+	const gets = 30 // more than sockets hold
+	c := dial(t, address)
+	if got := c.do("SET", "big", big); got != "OK" {
+		t.Fatal(got)
+	}
+	dial(t, address).want("PING", "PONG")                      // idle
+	dial(t, address).send(strings.Repeat("GET big\r\n", gets)) // stuck
+	c.send(strings.Repeat("GET big\r\n", gets))
+	begun, took := time.Now(), 0
+	for b := make([]byte, 1<<20); took < gets*len(big); time.Sleep(idle / 12) {
+		n, err := io.ReadFull(c.r, b[:min(len(b), gets*(len(big)+len("$1000000\r\n\r\n"))-took)])
+		if took += n; err != nil {
+			t.Fatalf("after %d bytes and %v: %v", took, time.Since(begun), err)
+		}
+	}
+	if took := time.Since(begun); took < 2*idle {
+		t.Skip("the slow client was not slow:", took)
+	}
+	for limit := time.Now().Add(10 * time.Second); s.accept.Open() > 0 || s.counted.idled.Load() < 3; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("%d connections are open, %d were idle", s.accept.Open(), s.counted.idled.Load())
+		}
+	}
+}
+
 // Connections are over TLS if the server has a certificate.
 func TestTLS(t *testing.T) {
 	files := securetest.New(t).Files("node", "cn.declock")

@@ -92,6 +92,7 @@ func (c *conn) serve() {
 func (c *conn) next() error {
 	c.parser.mostValue = c.srv.most()
 	c.parser.mostRequest = c.parser.mostValue + requestRoom
+	c.parser.stranger = !c.admitted
 	args, n, err := c.parser.next(c.in[c.from:c.to])
 	if err != nil {
 		c.fail("ERR " + err.Error())
@@ -193,12 +194,34 @@ func (c *conn) flush() error {
 	if err := c.charge(); err != nil {
 		return err
 	}
-	n, err := c.nc.Write(c.out)
-	c.srv.counted.written.Add(uint64(n))
+	err := c.write(c.out)
 	if c.out = c.out[:0]; cap(c.out) > 2*enoughOut {
 		c.out = nil
 	}
 	return err
+}
+
+// write writes bytes. A client that takes none of them for the idle timeout is idle.
+func (c *conn) write(b []byte) error {
+	piece, d := len(b), c.srv.o.IdleTimeout
+	if d > 0 {
+		piece = enoughOut
+	}
+	for len(b) > 0 {
+		if d > 0 {
+			c.srv.accept.WriteBy(c.nc, time.Now().Add(d))
+		}
+		n, err := c.nc.Write(b[:min(piece, len(b))])
+		c.srv.counted.written.Add(uint64(n))
+		if err != nil {
+			if d > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+				c.srv.counted.idled.Add(1)
+			}
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
 }
 
 // do does a request, and appends its answer.

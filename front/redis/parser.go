@@ -10,6 +10,9 @@ const (
 	mostArgs      = 1 << 17
 	longestInline = 64 << 10
 	longestNumber = 32 // of a line with a length
+
+	strangersArgs  = 10 // as by Redis
+	strangersValue = 16 << 10
 )
 
 // A protocolError ends a connection: what follows cannot be told apart.
@@ -19,8 +22,9 @@ func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
 // A parser finds requests in what a connection reads. It goes on where it was when more has been read: no byte is looked at twice.
 type parser struct {
-	mostValue   int // bytes of an argument
-	mostRequest int // of a whole request
+	mostValue   int  // bytes of an argument
+	mostRequest int  // of a whole request
+	stranger    bool // the client has not said who it is: its requests are short
 
 	pos     int  // how much of the request has been looked at
 	begun   bool // its first line has been read
@@ -50,6 +54,9 @@ func (p *parser) next(b []byte) (args [][]byte, n int, err error) {
 		if count <= 0 {
 			return nil, p.reset(), nil
 		}
+		if p.stranger && count > strangersArgs {
+			return nil, 0, protocolError("unauthenticated multibulk length")
+		}
 		p.begun, p.left, p.size = true, count, -1
 		p.spans = p.spans[:0]
 	}
@@ -61,6 +68,9 @@ func (p *parser) next(b []byte) (args [][]byte, n int, err error) {
 			}
 			if p.size = size; size < 0 || p.pos+size > p.mostRequest {
 				return nil, 0, protocolError("invalid bulk length")
+			}
+			if p.stranger && size > strangersValue {
+				return nil, 0, protocolError("unauthenticated bulk length")
 			}
 		}
 		end := p.pos + p.size

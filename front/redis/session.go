@@ -133,7 +133,7 @@ func (c *conn) hello(args [][]byte) error {
 		return nil
 	}
 	if !c.admitted {
-		c.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
+		c.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
 		return nil
 	}
 	c.resp3 = resp3
