@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -55,8 +56,8 @@ func (r *Region) copyPages(port fabric.Port, first, n int) error {
 
 // copyEntry makes an entry at the backups what it is at the primary: what it says before its state. What it says changes only when its generation has changed before.
 //
-// A client that has stood still must not write what an entry was over what it is: that backup may be promoted at any time. So what an entry says is written only where its
-// generation is not there, though the primary has it before and after: a publication is at the backups first. If the generation at the primary has changed when it is written, what
+// A client that has stood still must not write what an entry was over what it is: that backup may be promoted at any time. So what an entry says is written only where that,
+// of its generation, is not there, though the primary has it before and after: a publication is at the backups first. If the generation at the primary has changed when it is written, what
 // came later is written, too.
 func (r *Region) copyEntry(port fabric.Port, i int) error {
 	b, err := r.Backups(port)
@@ -83,7 +84,7 @@ func (d *directory) copyTo(b *Backups, k, i int) error {
 			return err
 		}
 		st := claimWord(binary.LittleEndian.Uint64(here))
-		switch done, err := d.copied(b, k, i, st, written); {
+		switch done, err := d.copied(b, k, i, here, written); {
 		case done || err != nil:
 			return err
 		case st.says():
@@ -106,16 +107,19 @@ func (d *directory) copyTo(b *Backups, k, i int) error {
 	return nil
 }
 
-// copied reports whether there is nothing to write to a backup of an entry that has a state at the primary.
-func (d *directory) copied(b *Backups, k, i int, st, written claimWord) (bool, error) {
+// copied reports whether there is nothing to write to a backup of an entry that is so at the primary. A backup that is not in sync may have its state, by a client that levels only
+// that, and not what it says.
+func (d *directory) copied(b *Backups, k, i int, here []byte, written claimWord) (bool, error) {
+	st := claimWord(binary.LittleEndian.Uint64(here))
 	switch {
 	case written != 0:
 		return st.says() && st.gen() == written.gen() || st.state() == claimFree || st.state() == claimDropping, nil
 	case !st.says():
 		return true, nil // what it says is its creator's to write
 	}
-	ops := []fabric.Op{fabric.Load(d.addr(i))}
-	err := b.do(k, ops)
-	there := claimWord(ops[0].Old)
-	return there.says() && there.gen() == st.gen(), err
+	buf := d.port.Alloc(entrySize)
+	defer d.port.Free(buf)
+	err := b.do(k, []fabric.Op{fabric.Read(d.addr(i), buf)})
+	there := claimWord(binary.LittleEndian.Uint64(buf))
+	return there.says() && there.gen() == st.gen() && bytes.Equal(buf[8:], here[8:]), err
 }

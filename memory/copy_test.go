@@ -71,3 +71,14 @@ func TestSettle(t *testing.T) {
 	}
 	w.locksThere(p, list)
 }
+
+// A client that does not know of a new backup yet levels the state of an entry there, and not what the entry says: that is copied all the same.
+func TestCopyNamesOfWhichTheStateIsThere(t *testing.T) {
+	w := newReplicated(t, 2)
+	p := open(t, w.nodes[0])
+	list := []memory.Entry{w.locks(p, "a"), w.locks(p, "b")}
+	w.anew(p)
+	want(t, w.r.Level(p, w.r.At(memory.DirectoryOffset), 1), nil)
+	want(t, w.r.CopyNames(p), nil)
+	w.locksThere(p, list)
+}

@@ -26,6 +26,7 @@ type faultsEverywhere struct {
 	Failed   int // operations on stores, in all runs
 	Resets   uint64
 	Taken    uint64 // resets that were taken over
+	Copied   uint64 // backups that have come in sync
 	Failures []*Failure
 }
 
@@ -52,6 +53,7 @@ func (x *faultsEverywhere) run(s Scenario, faults []sim.Fault, after fabric.Time
 	x.Runs++
 	x.Failed += w.unknown
 	x.Resets += r.Resets
+	x.Copied += r.Copied
 	for _, n := range w.nodes {
 		x.Taken += n.agent.Resets().TakenOver
 	}
