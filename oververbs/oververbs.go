@@ -100,7 +100,7 @@ func (o *Options) Open(ctx context.Context) (verbs.Options, *etcd.Coordinator, e
 		}
 	}
 	if o.SecretFile == "" && !o.TLS.Given() && !o.Insecure {
-		return vo, nil, fmt.Errorf("%w: no secret and no TLS: give secret-file, or tls-ca, tls-cert and tls-key (as flags --secret-file FILE .., in an address ?secret-file=FILE&..), "+
+		return vo, nil, fmt.Errorf("%w: no Secret and no TLS: give secret-file, or tls-ca, tls-cert and tls-key (as flags --secret-file FILE .., in an address ?secret-file=FILE&..), "+
 			"or insecure (--insecure, ?insecure=true), which lets in any program that can reach this node", verbs.ErrOptions)
 	}
 	if o.SecretFile != "" {
