@@ -64,8 +64,6 @@ func upCommand(env *command.Env) *cli.Command {
 				return command.Usage(c, "--replicas %d needs --fabric tcp", e.Replicas)
 			case e.Replicas > e.Mns:
 				return command.Usage(c, "--replicas %d is more than --mns %d: each copy is on another memory node", e.Replicas, e.Mns)
-			case e.Replicas > 1 && (e.memcached != "" || e.redis != ""):
-				return command.Usage(c, "--memcached and --redis need a store, which cannot be on memory nodes with --replicas yet")
 			}
 			e.pages = true
 			if e.cns > e.MaxCN {
