@@ -129,7 +129,7 @@ func (l *Ledger) Change(c Change) error {
 func (l *Ledger) Changed(c Change) (*Group, error) {
 	g := l.Groups[c.ID]
 	switch {
-	case g == nil || len(g.Replicas) == 0:
+	case g == nil:
 		return nil, fmt.Errorf("%w: %v is not replicated", ErrUnknown, c.ID)
 	case g.Changed != c.Seen:
 		return nil, fmt.Errorf("%w: %v, at revision %d, seen at %d", ErrChanged, c.ID, g.Changed, c.Seen)
@@ -146,6 +146,8 @@ func (l *Ledger) wished(g *Group, c Change) (n *Group, why string) {
 	n = g.copied()
 	i, host, primary := g.Find(c.Host), l.joinedMN(c.Host), l.joinedMN(g.Primary())
 	switch {
+	case len(g.Replicas) == 0:
+		why = "it has been abandoned, and waits for a memory node with this number"
 	case c.Kind == Abandon:
 		if slices.ContainsFunc(g.Replicas, func(r Replica) bool { return r.Phase == InSync && l.joinedMN(r.Host) != nil }) {
 			why = "a replica in sync is up"

@@ -177,6 +177,25 @@ func TestPromotedInSync(t *testing.T) {
 	wantPrimary(t, l, empty, 2, true)
 }
 
+// What was given up once is not given up again, neither as it was seen before that nor as it is until a memory node with its number joins.
+func TestAbandonTwice(t *testing.T) {
+	l, _, mns := replicated(t, 1)
+	for _, mn := range mns {
+		l.End(mn, member.Died)
+	}
+	ackAll(l)
+	once := member.Change{ID: 0, Kind: member.Abandon, Seen: l.Groups[0].Changed}
+	if err := l.Change(once); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Change(once); !errors.Is(err, member.ErrChanged) {
+		t.Errorf("as it was seen before: %v", err)
+	}
+	if err := change(l, member.Abandon, 0); !errors.Is(err, member.ErrReplica) {
+		t.Errorf("as it is now: %v", err)
+	}
+}
+
 // A coordinator that is cut off for a lease gives all memory nodes up. Each keeps its memory, and whichever is back first serves.
 func TestAllReplicasGivenUp(t *testing.T) {
 	for first := range 2 {

@@ -31,7 +31,7 @@ func tableRows(doc string) map[string]tableRow {
 
 var (
 	seedCell     = regexp.MustCompile(`^([a-z ]+): ([0-9]+), seed ([0-9]+)$`)
-	scheduleCell = regexp.MustCompile(`^explore \([a-z ]+\): schedule \S+ of (.+)$`)
+	scheduleCell = regexp.MustCompile(`^explore \([^()]+\): schedule \S+ of (.+)$`)
 )
 
 // stale returns what shows that a row is not of a run of the mutant as it is now, with the scenarios of now, or "". A run of the mutant shows

@@ -104,20 +104,23 @@ func (m *mover) rebalance(ctx context.Context, at scheme.Mover, _ fabric.MemID) 
 }
 
 func (m *mover) abandon(ctx context.Context, at scheme.Mover, id fabric.MemID) error {
-	asked, term := false, uint32(0)
+	var asked *member.Group
 	err := at.Move(ctx, func(s *member.State) (member.Step, error) {
 		g := s.Group(id)
 		switch {
-		case asked && (g == nil || g.Term > term):
-			return member.Step{}, nil
 		case g == nil:
 			return member.Step{}, fmt.Errorf("%w: number %v has no copies", member.ErrUnknown, id)
+		case asked != nil && (g.Term > asked.Term || len(g.Replicas) == 0):
+			return member.Step{}, nil
 		case !m.force:
 			return member.Step{}, exit.Errorf(exit.InUse, "what %v had is lost for good then, also on memory nodes that are only cut off: --force does it", id)
 		}
-		asked, term = true, g.Term
-		return member.Step{Change: &member.Change{ID: id, Kind: member.Abandon, Seen: g.Changed}, What: fmt.Sprintf("%v begins anew, when a memory node joins with this number", id)}, nil
+		asked = g
+		return member.Step{Change: &member.Change{ID: id, Kind: member.Abandon, Seen: g.Changed}, What: fmt.Sprintf("give %v up", id)}, nil
 	}, m.show)
+	if err == nil {
+		fmt.Fprintf(m.env.Stdout, "%v begins anew, when a memory node joins with this number\n", id)
+	}
 	if errors.Is(err, member.ErrReplica) {
 		return exit.Errorf(exit.InUse, "%w", err)
 	}
