@@ -12,6 +12,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/objstore"
 )
 
 // A collection is a store or tree that this process has open; its methods are those of objstore.Store and btree.Tree.
@@ -217,7 +218,9 @@ func (c *Cluster) drain() error {
 			cl, err = x.opened(s.Locker())
 		}
 		if err == nil {
-			err = cl.Leave()
+			if err = cl.Leave(); errors.Is(err, objstore.ErrUnsettled) {
+				c.node.Unsettled()
+			}
 			cl.Close()
 		}
 		if !dropped(err) { // the memory of a dropped one comes back when this process has left

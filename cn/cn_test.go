@@ -122,6 +122,21 @@ func TestConfigPolicy(t *testing.T) {
 	}
 }
 
+// A node that has left something different at a backup leaves the cluster as one that has crashed does.
+func TestUnsettledLeavesAsCrashed(t *testing.T) {
+	for _, unsettled := range []bool{false, true} {
+		f := newFake(1, memSize)
+		format(t, f, 0, 3, 16)
+		n := start(t, f, 0, Config{})
+		if unsettled {
+			n.Unsettled()
+		}
+		if err := n.Close(); err != nil || f.nodes[0].ended != unsettled {
+			t.Errorf("unsettled %v, it has left as crashed %v: %v", unsettled, f.nodes[0].ended, err)
+		}
+	}
+}
+
 // Close may be called twice, of nodes and sessions; it closes what is open, ends the
 // agent, and no session opens after it. Counters of closed sessions stay.
 func TestClose(t *testing.T) {

@@ -26,6 +26,7 @@ type fakeNode struct {
 	id    fabric.CNID
 	table *inbox.Table
 	agent *fakePort
+	ended bool // it has left as one that has crashed
 }
 
 func newFake(cns int, mems ...uint64) *fakeFabric {
@@ -51,7 +52,7 @@ func (n *fakeNode) View() fabric.View         { return n.f.view }
 func (n *fakeNode) Agent() fabric.Port        { return n.agent }
 func (n *fakeNode) Retire(id fabric.ClientID) { n.table.Retire(id) }
 func (n *fakeNode) Close() error              { n.table.CloseAll(); return nil }
-func (n *fakeNode) Fail() error               { return n.Close() }
+func (n *fakeNode) Fail() error               { n.ended = true; return n.Close() }
 
 func (n *fakeNode) MemoryEpoch(fabric.MemID) uint32 { return 0 } // not known
 

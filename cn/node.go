@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/declock/declock/cql"
@@ -62,6 +63,7 @@ type Node struct {
 	gone    chan struct{} // see Gone
 	going   sync.Once     // closes gone
 	owes    bool          // the agent could not give back all that the node has in queues of locks; valid when running is over
+	differs atomic.Bool   // see Unsettled
 
 	mu       sync.Mutex
 	regions  []*memory.Region
@@ -235,9 +237,12 @@ func (n *Node) Close() error {
 	return errors.Join(append(errs, n.leave())...)
 }
 
+// Unsettled notes that the node has left something different at a backup and its primary: others look for it when the node leaves as one that has crashed does.
+func (n *Node) Unsettled() { n.differs.Store(true) }
+
 // leave leaves the cluster.
 func (n *Node) leave() error {
-	if n.owes {
+	if n.owes || n.differs.Load() {
 		return n.fab.Fail()
 	}
 	return n.fab.Close()

@@ -1,6 +1,7 @@
 package objstore
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -41,9 +42,31 @@ func (c *Client) Found() reclaim.Found { return c.session.Found() }
 // Drain gives the chunks that this compute node keeps free back to the memory nodes, for others. See Leave.
 func (c *Client) Drain() error { return c.session.Drain() }
 
+// ErrUnsettled: backups may differ from the primary where an operation of this compute node has failed, and it could not repair that.
+var ErrUnsettled = errors.New("objstore: backups may differ where an operation has failed")
+
 // Leave gives the chunks that this compute node keeps free back to the memory nodes, and closes the store on it: its last client
-// calls it, and uses it no more.
-func (c *Client) Leave() error { return c.session.Leave() }
+// calls it, and uses it no more. ErrUnsettled: the compute node must leave the cluster as one that crashes does (cn.Node.Unsettled), so that others compare what there is.
+func (c *Client) Leave() error {
+	err := c.settle()
+	return errors.Join(err, c.session.Leave())
+}
+
+// settle repairs what this compute node knows to be unsettled.
+func (c *Client) settle() error {
+	if !c.s.unsettled.any() {
+		return nil
+	}
+	if err := c.session.Begin(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsettled, err)
+	}
+	defer c.session.End()
+	left, err := c.repairAll()
+	if !left && err == nil {
+		return nil
+	}
+	return errors.Join(ErrUnsettled, err)
+}
 
 // lose gives a chunk up: an operation that may still take effect would write it or link it.
 func (c *Client) lose(n *handle.Part, ch chunk) {

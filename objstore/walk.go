@@ -16,7 +16,8 @@ import (
 
 // What a client has written to backups, and not to the primary, shows when a backup is promoted, however much later: the client crashed, or the outcome of its operation is
 // unknown. So one compute node walks through the buckets when another has gone, and compares the backups with the primary. Where they differ the bucket is repaired, under
-// its lock: the backups get what the primary has, which is what readers have seen. A compute node repairs the buckets of its own operations that have failed by itself.
+// its lock: the backups get what the primary has, which is what readers have seen. A compute node repairs the buckets of its own operations that have failed by itself,
+// also before it leaves: no walk may come of that, since another compute node may have its number before any looks.
 //
 // A walk begins when the compute node that has gone is fenced, so nothing that it wrote comes later. All that a crashed client changed at a backup is in slots and links of its
 // bucket, or is an object's expiry: what else it wrote, no slot of the primary leads to.
@@ -79,6 +80,13 @@ func (u *unsettled) add(x spot) {
 	if !slices.Contains(u.list, x) {
 		u.list = append(u.list, x)
 	}
+}
+
+// any reports whether there may be some.
+func (u *unsettled) any() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.list) > 0 || u.pages.Load()
 }
 
 func (u *unsettled) take() []spot {
