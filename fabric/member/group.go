@@ -44,6 +44,8 @@ type Replica struct {
 	// Number is the replica's own: no other of the group ever has it. A host that is dropped and added again has another one, though it may never
 	// have heard of the time between. It begins anew, with zeroed memory and without connections of before.
 	Number uint32 `json:"number"`
+	// Was is what Host said it was (MN.Was), if that had the replica in another incarnation before: a host says so again until it has heard of this one. Else 0.
+	Was Incarnation `json:"was,omitempty"`
 }
 
 // ReplicaPhase is how far a replica has got.
@@ -257,9 +259,9 @@ func (l *Ledger) next(g *Group) *Group {
 		return nil
 	}
 	for i, r := range g.Replicas {
-		if e := l.successor(r.Host); e != nil {
+		if e := l.successor(r); e != nil {
 			n := g.copied()
-			n.Replicas[i].Host, n.Replicas[i].ID = e.MN.Incarnation, e.MN.ID
+			n.Replicas[i].Host, n.Replicas[i].ID, n.Replicas[i].Was = e.MN.Incarnation, e.MN.ID, e.MN.Was
 			if i == 0 { // its locks are as they were: the term is the same
 				n.Epoch, n.Serving = l.Epochs[g.ID]+1, false
 			}
@@ -289,15 +291,18 @@ func (l *Ledger) next(g *Group) *Group {
 	return n
 }
 
-// successor returns the incarnation in which a memory node that was given up has joined again, with the memory that it had; nil: none.
-func (l *Ledger) successor(host Incarnation) *Entry {
+// successor returns the incarnation in which the host of a replica, which was given up, has joined again with its memory; nil: none.
+func (l *Ledger) successor(r Replica) *Entry {
 	for _, e := range l.Entries {
-		if !e.IsCN() && e.Phase == Joined && e.MN.Was == host && host != 0 && l.joinedMN(host) == nil {
+		if !e.IsCN() && e.Phase == Joined && e.MN.Had(r) && l.joinedMN(r.Host) == nil {
 			return e
 		}
 	}
 	return nil
 }
+
+// Had reports whether a memory node that has joined again has the memory of a replica.
+func (m MN) Had(r Replica) bool { return m.Was != 0 && (m.Was == r.Host || m.Was == r.Was) }
 
 // promoted returns a group with another primary. The one before is no replica any more: it begins again, if at all, with zeroed memory.
 //

@@ -219,6 +219,27 @@ func TestAllReplicasGivenUp(t *testing.T) {
 	}
 }
 
+// A host is put into its group by an incarnation that ends before the host has heard so: it says again that it is the one before that, and serves.
+func TestGivenUpBeforeItHasHeard(t *testing.T) {
+	l, _, mns := replicated(t, 1)
+	l.End(mns[1], member.Died)
+	l.End(mns[0], member.Died)
+	ackAll(l)
+	was := mns[0].Incarnation()
+	for range 3 {
+		again := joinMN(t, l, member.MN{Replicas: 2, Was: was})
+		ackAll(l)
+		wantPrimary(t, l, again, 1, true)
+		l.End(again, member.Died)
+		ackAll(l)
+	}
+	other := joinMN(t, l, member.MN{Replicas: 2, Was: mns[1].Incarnation()})
+	ackAll(l)
+	if g := l.Groups[0]; g.Primary() == other.Incarnation() && g.Term == 1 {
+		t.Errorf("another's memory serves: %+v", *g)
+	}
+}
+
 // Of two that change a group one fails: a backup is not dropped by a node that has not seen that it is to be promoted, nor promoted by one that has not seen
 // that it is dropped; and while the primary is down none is dropped.
 func TestDropAgainstPromote(t *testing.T) {

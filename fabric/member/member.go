@@ -70,7 +70,8 @@ type MN struct {
 	Label string
 	// Room is how many bytes it lends to backups of others' numbers. 0: the ledger puts none on it.
 	Room uint64
-	// Was is the incarnation in which this process was a member before, if it has all memory that it lent then; else 0.
+	// Was is an incarnation in which this process was a member before, if it has all memory that it lent then; else 0. It is the last in which it knows that it is in a group,
+	// or its first one: it may have been put into groups since by incarnations that ended before it heard so.
 	Was Incarnation
 }
 

@@ -39,7 +39,7 @@ func (l *Ledger) isLost(r Replica) bool {
 		return false
 	}
 	return l.Forgotten[r.ID] || slices.ContainsFunc(l.Entries, func(e *Entry) bool {
-		return !e.IsCN() && e.Phase == Joined && e.MN.ID == r.ID && e.MN.Was != r.Host
+		return !e.IsCN() && e.Phase == Joined && e.MN.ID == r.ID && !e.MN.Had(r)
 	})
 }
 

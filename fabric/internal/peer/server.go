@@ -35,7 +35,7 @@ type Server struct {
 
 	Mu     sync.Mutex
 	Own    member.MN
-	listed member.Incarnation // of this process, in which groups have it as a host; 0: none has
+	listed member.Incarnation // of this process: the last in which it knows that groups have it as a host, or else its first
 	member member.Member      // the present one, or the last
 	away   error              // why it is none now, and joins again
 	err    error              // why it does not serve any more
@@ -93,6 +93,9 @@ func (s *Server) ready(m member.Member) bool {
 		return false
 	}
 	s.member, s.Own, s.away = m, m.MN(), nil
+	if s.listed == 0 {
+		s.listed = s.Own.Incarnation
+	}
 	s.leased.Store(&m)
 	s.lend.Renew()
 	s.Reset() // the revision may be that of a coordinator that has lost its storage since
@@ -142,10 +145,7 @@ func (s *Server) Replica(g *member.Group) (i int, current bool) {
 	if i = g.Find(s.Own.Incarnation); i >= 0 {
 		return i, true
 	}
-	if s.Own.Was == 0 {
-		return -1, false
-	}
-	return g.Find(s.Own.Was), false
+	return slices.IndexFunc(g.Replicas, s.Own.Had), false
 }
 
 // Closed returns why no compute node is let in at present; nil: members are. Mu is held.
