@@ -7,6 +7,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lab/locks/drtm"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/shift"
@@ -20,6 +21,8 @@ type baselineLock struct {
 	atomics bool
 	// crashable: it survives crashes of clients.
 	crashable bool
+	// synced: it relies on clocks that differ by less than 50 us.
+	synced bool
 	// cycles: Scenario.CountMax is how many tickets it draws until it resets its counters.
 	cycles bool
 	// layout is where a lock's bytes are. Data begins behind them.
@@ -40,6 +43,7 @@ var baselineLocks = []baselineLock{
 	{name: "dslr+", layout: dslr.Config{}.Layout(), crashable: true, cycles: true, fair: 4, join: joinDSLR(dslr.Truncated)},
 	{name: "shift", layout: shift.Layout, atomics: true, crashable: true, fair: 8, join: joinShift(false)},
 	{name: "shift-artifact", layout: shift.Layout, atomics: true, crashable: true, fair: 8, join: joinShift(true)},
+	{name: "drtm", layout: drtm.Config{}.Layout(), crashable: true, synced: true, join: always(locks.DrTM(drtm.Config{LeaseNs: 400 * fabric.Microsecond, RetryNs: 5 * fabric.Microsecond}))},
 }
 
 // baselineOf returns the lock of a name, or nil.
@@ -111,6 +115,9 @@ func (s *Scenario) field(d *drawer) {
 		s.Lock = pick(d, baselineNames(func(*baselineLock) bool { return true })...)
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
+	}
+	if baselineOf(s.Lock).synced {
+		s.SkewNs, s.DriftPM = min(s.SkewNs, 40*fabric.Microsecond), min(s.DriftPM, 20)
 	}
 	if s.NIC == "cxl" && baselineOf(s.Lock).atomics {
 		s.NIC = "cx4"

@@ -25,7 +25,7 @@ type Config struct {
 	// Tokens asks for fencing tokens from the mechanisms whose papers have none. It costs
 	// them a word and an operation; without, they are as published, and Hold.Token is 0.
 	Tokens bool
-	// LeaseNs is for how long a lock with leases (dslr, shift) may be held; 0 is the papers' 10 ms. On a
+	// LeaseNs is for how long a lock with leases (dslr, shift; of drtm: its readers) may be held; 0 is the papers' 10 ms (drtm: 1 ms). On a
 	// machine that stops a client for longer, it must be more.
 	LeaseNs fabric.Time
 	// CapacityBits, if not 0, makes DecLock's queues 2^n entries long.

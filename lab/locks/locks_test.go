@@ -2,10 +2,16 @@ package locks_test
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/shift"
@@ -43,7 +49,7 @@ func mechanism(t testing.TB, name string, cfg locks.Config) locktest.Mechanism {
 		}
 		return joined.Locker, agent(joined.Run)
 	})
-	return locktest.Mechanism{Layout: sys.Layout(), ExclusiveOnly: m.Exclusive, Start: join.Start}
+	return locktest.Mechanism{Layout: sys.Layout(), ExclusiveOnly: m.Exclusive, Lasts: name == "drtm", Start: join.Start}
 }
 
 // Every registered mechanism passes the conformance suite, set up as the registry sets it up.
@@ -87,6 +93,75 @@ func TestNeeds(t *testing.T) {
 			t.Errorf("%+v on a fabric without: %v", n, err)
 		}
 	}
+}
+
+// docs/locks.md has each lock once in each of its tables, with what a free lock costs.
+func TestLocksPage(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "locks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string][][]string{}
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Split(cells[0], "(")[0], -1) {
+			if len(cells) > 1 {
+				rows[name[1]] = append(rows[name[1]], cells)
+			}
+		}
+	}
+	for _, m := range locks.All() {
+		own := rows[m.Name]
+		if p, err := hier.ParsePolicy(m.Name); err == nil && !p.Train {
+			own = rows["cql"] // and DecLock's policies without trains
+		}
+		if len(own) != 2 || len(own[0]) != 5 || len(own[1]) != 4 {
+			t.Errorf("%s has %d rows: %q", m.Name, len(own), own)
+			continue
+		}
+		for mode, cell := range map[lock.Mode]string{lock.Exclusive: own[0][2], lock.Shared: own[0][3]} {
+			if cost := freeCost(t, m, mode); cost != strings.TrimSpace(cell) {
+				t.Errorf("%s %v: %q, measured %q", m.Name, mode, strings.TrimSpace(cell), cost)
+			}
+		}
+	}
+}
+
+// freeCost measures what it takes to acquire a new lock, and to release it.
+func freeCost(t *testing.T, m locks.Mechanism, mode lock.Mode) string {
+	t.Helper()
+	sys, err := m.New(locks.Config{CNs: 1, Clients: 1, Counter: fabric.At(0, counterAt), SyncIntervalNs: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := sim.New(sim.Config{})
+	defer c.Close()
+	a, n := fabric.At(c.AddMN(1<<20), 4096), c.AddCN()
+	joined, err := sys.Join(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if joined.Run != nil {
+		c.GoAgent(n, func(fabric.Port) { _ = joined.Run(nil) })
+	}
+	cost := ""
+	c.Go(n, m.Name, func(p fabric.Port) {
+		l, h, s := joined.Locker(p), lock.Hold{}, p.Stats()
+		err := l.Acquire(&h, &lock.Request{Lock: a, Mode: mode})
+		ops, sent := s.Total(), s.Sent+s.SentLocal
+		err = errors.Join(err, l.Release(&h, nil))
+		cost = fmt.Sprintf("%d + %d", ops, s.Total()-ops)
+		if all := s.Sent + s.SentLocal; all > 0 {
+			cost += fmt.Sprintf(" (%d + %d)", sent, all-sent)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	return cost
 }
 
 // On a fabric that lacks what a lock needs, the lock itself refuses, too, and holds nothing.

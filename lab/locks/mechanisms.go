@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lab/locks/drtm"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/sherman"
@@ -24,6 +25,7 @@ var mechanisms = []Mechanism{
 	{Name: "dslr", About: "DSLR: tickets, dynamic interval polling", Silent: true, setUp: dslrLock(dslr.Config{})},
 	{Name: "dslr+", About: "DSLR with truncated exponential backoff (DSLR+)", Silent: true, setUp: dslrLock(dslr.Config{Wait: dslr.Truncated})},
 	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", Silent: true, setUp: dslrLock(dslr.Config{Wait: dslr.Overflowing})},
+	{Name: "drtm", About: "DrTM's lock: CAS for writers, leases for readers", Silent: true, setUp: drtmLock},
 	{Name: "mcs", About: "MCS lock, exclusive only (ShiftLock paper, Algorithm 1)", Needs: Needs{Masked: true}, Exclusive: true, setUp: mcsLock},
 	{Name: "shift", About: "ShiftLock (Algorithms 2 and 3)", Needs: Needs{Atomic16: true}, setUp: shiftLock(false)},
 	{Name: "shift-artifact", About: "ShiftLock as published: a handover does not count in memory", Needs: Needs{Atomic16: true}, setUp: shiftLock(true)},
@@ -69,6 +71,13 @@ func DSLR(cfg dslr.Config) func(fabric.Node) *Node {
 	}
 }
 
+// DrTM returns how a node joins.
+func DrTM(cfg drtm.Config) func(fabric.Node) *Node {
+	return func(n fabric.Node) *Node {
+		return &Node{Locker: func(p fabric.Port) lock.Locker { return drtm.New(p, n, cfg) }}
+	}
+}
+
 // MCS returns how a node joins.
 func MCS(cfg mcs.Config) func(fabric.Node) *Node {
 	return func(n fabric.Node) *Node {
@@ -97,6 +106,11 @@ func dslrLock(cfg dslr.Config) func(*Config) (*System, error) {
 		cfg.Plain, cfg.LeaseNs = !c.Tokens, c.LeaseNs
 		return &System{layout: cfg.Layout(), join: DSLR(cfg)}, nil
 	}
+}
+
+func drtmLock(c *Config) (*System, error) {
+	cfg := drtm.Config{Plain: !c.Tokens, LeaseNs: c.LeaseNs}
+	return &System{layout: cfg.Layout(), join: DrTM(cfg)}, nil
 }
 
 func mcsLock(c *Config) (*System, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lab/locks/drtm"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/shift"
@@ -222,6 +223,15 @@ var baselines = []struct {
 	{"dslr", withToken(func(v uint64) string {
 		nX, nS, maxX, maxS := dslr.Counters(v)
 		return fmt.Sprintf("nX=%d nS=%d maxX=%d maxS=%d", nX, nS, maxX, maxS)
+	})},
+	{"drtm", withToken(func(v uint64) string {
+		switch writer, end := drtm.Decode(v); {
+		case writer != 0:
+			return fmt.Sprintf("writer of %v", writer)
+		case end != 0:
+			return fmt.Sprintf("leased until %d us", end/fabric.Microsecond)
+		}
+		return "free"
 	})},
 	{"mcs", withToken(func(v uint64) string {
 		if v == 0 {

@@ -37,6 +37,9 @@ type Mechanism struct {
 	Corrupt []byte
 	// LeaseNs, if not 0, is for how long a lock may be held in virtual time.
 	LeaseNs fabric.Time
+	// Lasts: readers have leases that are not given back. So a lock refuses writers after the release of its last reader, and readers when
+	// a lease is about to end, for long where time is real: clients do little there.
+	Lasts bool
 }
 
 // A Session is a mechanism at work on a cluster.
@@ -201,6 +204,9 @@ type Slow interface{ Slow() }
 // rounds returns how often a client does something: n times, and with -short or on a Slow cluster about a fifth of that, a
 // multiple of 3.
 func (e *env) rounds(n int) int {
+	if _, virtual := e.cl.(*simCluster); e.m.Lasts && !virtual {
+		return 3
+	}
 	if _, slow := e.cl.(Slow); !testing.Short() && (!slow || *full) {
 		return n
 	}

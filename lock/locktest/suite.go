@@ -199,7 +199,12 @@ func testTokens(e *env) {
 func (c *client) try(i int, mode lock.Mode, want error) {
 	c.t.Helper()
 	var h lock.Hold
-	err := c.Acquire(&h, &lock.Request{Lock: c.e.lockAt(i), Mode: mode, Try: true})
+	r := lock.Request{Lock: c.e.lockAt(i), Mode: mode, Try: true}
+	err := c.Acquire(&h, &r)
+	for limit := c.Now() + c.e.patience; c.e.m.Lasts && want == nil && errors.Is(err, lock.ErrBusy) && c.Now() < limit; {
+		c.pause(100 * fabric.Microsecond)
+		err = c.Acquire(&h, &r)
+	}
 	c.want(err, want, "try %v", mode)
 	if h.Held != (want == nil) {
 		c.fatal("Hold after try %v: %+v", mode, h)
@@ -247,7 +252,7 @@ func testTry(e *env) {
 			c.try(0, lock.Shared, nil)
 		}
 		c.add(e.flag(1), 1)
-		if n := c.Stats().Busy; n != busy {
+		if n := c.Stats().Busy; n != busy && !e.m.Lasts {
 			c.fatal("Stats.Busy is %d after %d tries without success", n, busy)
 		}
 	})

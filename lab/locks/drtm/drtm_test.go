@@ -1,0 +1,131 @@
+package drtm_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/drtm"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/lock/locktest"
+)
+
+const us = fabric.Microsecond
+
+// join returns how a node gets locks of a variant.
+func join(cfg drtm.Config) locktest.Join[*drtm.Locker] {
+	return func(n fabric.Node) (func(fabric.Port) *drtm.Locker, locktest.Agent) {
+		if n.Caps().Fabric != "sim" { // a loaded machine may stop a reader for longer than the usual lease
+			cfg.LeaseNs, cfg.LeftNs, cfg.UncertaintyNs, cfg.RetryNs = 100*fabric.Millisecond, 50*fabric.Millisecond, us, 50*us
+		}
+		return func(p fabric.Port) *drtm.Locker { return drtm.New(p, n, cfg) }, nil
+	}
+}
+
+func TestConformance(t *testing.T) {
+	for name, cfg := range map[string]drtm.Config{
+		"tokens": {},
+		"plain":  {Plain: true},
+		"pauses": {LeaseNs: 400 * us, UncertaintyNs: 10 * us, RetryNs: 5 * us},
+	} {
+		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start, Lasts: true, Corrupt: []byte{0: 1, 7: 0}}
+		if cfg == (drtm.Config{}) {
+			t.Run(name, func(t *testing.T) { locktest.All(t, 3, m) })
+		} else {
+			t.Run(name, func(t *testing.T) { locktest.Run(t, locktest.Sim(1), m) })
+		}
+	}
+}
+
+type actor = locktest.Actor[*drtm.Locker]
+
+// The word of a lock, as it is held. Format: do not change.
+func TestWordGolden(t *testing.T) {
+	s := locktest.Play(t, 2, join(drtm.Config{}), func(k *actor) {
+		if k.I == 1 { // a writer of cn2
+			k.Acquire(lock.Exclusive)
+			k.Words("held by cn2", 2<<1|1, 1)
+			k.Release()
+			k.Words("free", 0, 1)
+			return
+		}
+		k.At(100 * us)
+		k.Acquire(lock.Shared)
+		k.Words("leased for 1 ms", 1100<<9, 1)
+		before := k.P.Stats().Total()
+		k.Release()
+		if ops := k.P.Stats().Total() - before; ops != 0 {
+			t.Errorf("%d operations for a reader's release", ops)
+		}
+	})
+	s.Words("a lease that its reader does not need any more", 1100<<9, 1)
+	if cn, end := drtm.Decode(1100 << 9); cn != 0 || end != 1100*us {
+		t.Error(cn, end)
+	}
+}
+
+// A reader joins a lease that is valid for long enough, and waits for a new one otherwise.
+func TestReadersJoin(t *testing.T) {
+	for at, want := range map[fabric.Time]fabric.Time{100 * us: 1000, 440 * us: 1000, 460 * us: 2050, 900 * us: 2050} {
+		locktest.Play(t, 2, join(drtm.Config{}), func(k *actor) {
+			k.At(fabric.Time(k.I) * at)
+			k.Acquire(lock.Shared)
+			if _, end := drtm.Decode(k.PeekWord(k.Lock)); k.I == 1 && end/us/10 != want/10 {
+				t.Errorf("a reader that comes at %d us has a lease until %d us, want %d", at/us, end/us, want)
+			}
+			k.Release()
+		})
+	}
+}
+
+// A reader whose lease is over before the writers' clocks can say so is notified at its release, which executes nothing.
+func TestReaderAfterLease(t *testing.T) {
+	s := locktest.Play(t, 1, join(drtm.Config{}), func(k *actor) {
+		data := k.Lock.Add(64)
+		for _, held := range []fabric.Time{949 * us, 950 * us} {
+			k.At(k.P.Now() + 2*fabric.Millisecond)
+			k.Acquire(lock.Shared)
+			_, end := drtm.Decode(k.PeekWord(k.Lock))
+			k.At(end - fabric.Millisecond + held)
+			err := k.L.Release(&k.H, []fabric.Op{fabric.FAA(data, 1)})
+			if lost := held == 950*us; errors.Is(err, lock.ErrLost) != lost || k.H.Held {
+				t.Errorf("release after %d us: %v", held/us, err)
+			}
+		}
+	})
+	if n := s.PeekWord(s.Lock.Add(64)); n != 1 {
+		t.Errorf("%d of two releases have executed their operation, want 1", n)
+	}
+}
+
+// A writer whose node has left the view is replaced; one whose lock was taken is notified.
+func TestCrashedWriter(t *testing.T) {
+	grants := 0
+	locktest.Play(t, 2, join(drtm.Config{}), func(k *actor) {
+		if k.I == 0 {
+			k.Acquire(lock.Exclusive)
+			return // with the lock: of this run, cn1 is live
+		}
+		k.At(10 * us)
+		err := k.L.Acquire(&k.H, &lock.Request{Lock: k.Lock, Mode: lock.Exclusive, Deadline: 100 * us})
+		if !errors.Is(err, lock.ErrTimeout) {
+			t.Errorf("beside a live writer: %v", err)
+		}
+		k.Poke(k.Lock, []byte{0: 9<<1 | 1, 7: 0}) // a writer of cn9, which is none
+		for mode := lock.Shared; mode <= lock.Exclusive; mode++ {
+			k.Acquire(mode)
+			k.Release()
+			grants++
+			k.Poke(k.Lock, []byte{0: 9<<1 | 1, 7: 0})
+		}
+		k.Poke(k.Lock, make([]byte, 8))
+		k.Acquire(lock.Exclusive)
+		k.Poke(k.Lock, make([]byte, 8))
+		if err := k.L.Release(&k.H, nil); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("release of a lock that was taken: %v", err)
+		}
+	})
+	if grants != 2 {
+		t.Errorf("%d grants after a crash, want 2", grants)
+	}
+}

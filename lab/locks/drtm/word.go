@@ -1,0 +1,89 @@
+package drtm
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/baseline"
+	"github.com/declock/declock/lock"
+)
+
+// A word is the state of a lock. Zero is free. Format: do not change.
+//
+//	 63                                  9 8          1     0
+//	+-------------------------------------+------------+-------+
+//	|   end of the lease, microseconds    | writer's CN| write |
+//	+-------------------------------------+------------+-------+
+//
+// With write, there is no lease; with a lease, no writer.
+type word uint64
+
+const (
+	write      = word(1)
+	ownerShift = 1
+	ownerMask  = word(0xff)
+	endShift   = 9
+)
+
+// writerWord returns the word of a lock that a client of a node has exclusively.
+func writerWord(cn fabric.CNID) word { return word(cn)<<ownerShift | write }
+
+// leased returns the word of a lock that is leased until a time.
+func leased(end fabric.Time) word { return word(end/fabric.Microsecond) << endShift }
+
+func (w word) written() bool      { return w&write != 0 }
+func (w word) owner() fabric.CNID { return fabric.CNID(w >> ownerShift & ownerMask) }
+func (w word) end() fabric.Time   { return fabric.Time(w>>endShift) * fabric.Microsecond }
+func (w word) corrupt() bool      { return w.written() != (w.owner() != 0) || w.written() && w.end() != 0 }
+
+func (w word) String() string {
+	if w.written() {
+		return fmt.Sprintf("writer of %v", w.owner())
+	}
+	return fmt.Sprintf("leased until %d us", w.end()/fabric.Microsecond)
+}
+
+// Decode takes the first word of a lock apart: the compute node of its writer, 0 if there is none, and until when it is leased.
+func Decode(lockWord uint64) (writer fabric.CNID, end fabric.Time) {
+	return word(lockWord).owner(), word(lockWord).end()
+}
+
+// Config chooses a variant. The zero value is the lock of the published comparison, with tokens.
+type Config struct {
+	// Plain leaves the fencing token out: the lock is one word.
+	Plain bool
+	// LeaseNs is how long readers may hold; 0 is 1 ms. LeftNs is how much of a lease there must be for a reader to join it; 0 is a
+	// half of LeaseNs.
+	LeaseNs, LeftNs fabric.Time
+	// UncertaintyNs is by how much a clock may differ from the true time; 0 is 50 us. It must be less than half of LeaseNs - LeftNs. All
+	// clients must have the same.
+	UncertaintyNs fabric.Time
+	// RetryNs is the pause between tries; 0: one follows the other.
+	RetryNs fabric.Time
+}
+
+// Constants of ShiftLock's comparison (its section 4.1, and its code).
+const (
+	defaultLeaseNs       = fabric.Millisecond
+	defaultUncertaintyNs = 50 * fabric.Microsecond
+)
+
+func (c Config) withDefaults() Config {
+	if c.LeaseNs <= 0 {
+		c.LeaseNs = defaultLeaseNs
+	}
+	if c.LeftNs <= 0 {
+		c.LeftNs = c.LeaseNs / 2
+	}
+	if c.UncertaintyNs <= 0 {
+		c.UncertaintyNs = defaultUncertaintyNs
+	}
+	return c
+}
+
+// valid reports whether a lease that ends at a time is valid for some time more, and expired whether it has ended on all nodes.
+func (c *Config) valid(end, now, left fabric.Time) bool { return now < end-c.UncertaintyNs-left }
+func (c *Config) expired(end, now fabric.Time) bool     { return now > end+c.UncertaintyNs }
+
+// Layout returns the layout of the variant's locks.
+func (c Config) Layout() lock.Layout { return baseline.Layout(c.Plain) }
