@@ -56,10 +56,12 @@ func openCollection[T collection](ctx context.Context, c *Cluster, key collectio
 	if err := w.renew(ctx); err != nil {
 		return x, err
 	}
-	err = w.s.attached(ctx, func(s *Session) (err error) {
-		lost = c.losses()
-		x, err = open(s.Port(), c.memory())
-		return err
+	err = c.outlast(ctx, func() error {
+		return w.s.attached(ctx, func(s *Session) (err error) {
+			lost = c.losses()
+			x, err = open(s.Port(), c.memory())
+			return err
+		})
 	})
 	if err != nil {
 		var none T

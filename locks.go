@@ -72,8 +72,12 @@ func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error)
 	if n < 1 {
 		return nil, fmt.Errorf("declock: %d locks: want at least 1", n)
 	}
-	l := &Locks{c: c, name: name, n: n, stride: c.node.Layout().Lock().Size}
-	if err := c.attached(ctx, func(s *Session) error { return l.open(c.node, s.Port()) }); err != nil {
+	var l *Locks
+	err := c.outlast(ctx, func() error {
+		l = &Locks{c: c, name: name, n: n, stride: c.node.Layout().Lock().Size}
+		return c.attached(ctx, func(s *Session) error { return l.open(c.node, s.Port()) })
+	})
+	if err != nil {
 		return nil, errors.Join(err, c.reclaimHalfMade())
 	}
 	return c.known(l), nil

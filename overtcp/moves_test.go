@@ -3,14 +3,17 @@ package overtcp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
 )
 
 // move makes planned moves, as "declock mn" does.
@@ -138,5 +141,41 @@ func TestAbandon(t *testing.T) {
 		if err := guard.Unlock(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// What is opened while a memory node is being replaced is there a moment later: stores, locks, names. None of that fails.
+func TestOpenOverFailover(t *testing.T) {
+	x := newReplicas(t)
+	c := x.open()
+	for round := range 3 {
+		g := x.whole().Group(fabric.MemID(round))
+		kill(t, x.mns[g.Replicas[0].ID])
+
+		name := fmt.Sprint("made", round)
+		st, err := c.Store(t.Context(), name, objstore.Config{Objects: 100})
+		if err == nil {
+			err = st.Set(t.Context(), []byte("a"), []byte("b"), declock.SetOptions{})
+		}
+		if err != nil {
+			t.Errorf("store: %v", err)
+		}
+		if _, err := c.Locks(t.Context(), name+".locks", 30); err != nil {
+			t.Errorf("locks: %v", err)
+		}
+		names, err := c.Names(t.Context(), name, 30)
+		if err != nil {
+			t.Errorf("names: %v", err)
+			continue
+		}
+		guard, err := names.Lock(t.Context(), "a name")
+		if err != nil {
+			t.Errorf("lock of a name: %v", err)
+			continue
+		}
+		if err := guard.Unlock(); err != nil {
+			t.Error(err)
+		}
+		x.start(g.Replicas[0].ID)
 	}
 }

@@ -63,6 +63,7 @@ type replicas struct {
 	options overtcp.Options
 	etcd    *exec.Cmd
 	mns     [3]*exec.Cmd
+	opened  []*declock.Cluster
 	hosts   *hosts        // one for each memory node and each client; nil: all are on this one
 	ways    [3]*heldProxy // to etcd, of memory nodes; nil: direct
 }
@@ -90,7 +91,7 @@ func newReplicasOn(t *testing.T, h *hosts, ways bool) *replicas {
 		}
 		x.start(fabric.MemID(id))
 	}
-	open(t, x.address) // a compute node, which copies to backups
+	x.open() // a compute node, which copies to backups
 	x.whole()
 	return x
 }
@@ -101,7 +102,22 @@ func (x *replicas) start(id fabric.MemID) {
 	if w := x.ways[id]; w != nil {
 		address = strings.Replace(address, x.options.Etcd[0], w.l.Addr().String(), 1)
 	}
+	again := x.mns[id] != nil
 	x.mns[id] = startSelfBehind(x.t, x.hosts.behind(int(id)), fmt.Sprintf("%s=%d %s %d", replicaEnv, id, address, replicaSize+*touched<<20))
+	if again {
+		x.t.Cleanup(func() { // before it is stopped
+			for _, c := range x.opened {
+				c.Close()
+			}
+		})
+	}
+}
+
+// open opens the cluster, until the memory nodes are stopped: else to close it waits for another to take their place.
+func (x *replicas) open() *declock.Cluster {
+	c, _ := open(x.t, x.address)
+	x.opened = append(x.opened, c)
+	return c
 }
 
 // on returns the address of the cluster for a program on a host.

@@ -149,7 +149,11 @@ func (s *Standing) Memory() []fabric.Memory {
 func (s *Standing) Down() (list []fabric.Memory) {
 	st, _ := s.State()
 	for _, m := range st.Down {
-		list = append(list, fabric.Memory{ID: m.ID, Epoch: m.Epoch})
+		x := fabric.Memory{ID: m.ID, Epoch: m.Epoch}
+		if g := st.Group(m.ID); g != nil {
+			x.Term = g.Term
+		}
+		list = append(list, x)
 	}
 	return list
 }
