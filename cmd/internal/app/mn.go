@@ -108,10 +108,10 @@ func (m *mover) abandon(ctx context.Context, at scheme.Mover, id fabric.MemID) e
 	err := at.Move(ctx, func(s *member.State) (member.Step, error) {
 		g := s.Group(id)
 		switch {
+		case asked != nil && (g == nil || g.Term > asked.Term):
+			return member.Step{}, nil
 		case g == nil:
 			return member.Step{}, fmt.Errorf("%w: number %v has no copies", member.ErrUnknown, id)
-		case asked != nil && (g.Term > asked.Term || len(g.Replicas) == 0):
-			return member.Step{}, nil
 		case !m.force:
 			return member.Step{}, exit.Errorf(exit.InUse, "what %v had is lost for good then, also on memory nodes that are only cut off: --force does it", id)
 		}

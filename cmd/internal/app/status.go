@@ -338,7 +338,7 @@ func writeGroups(w io.Writer, groups []scheme.GroupInfo) {
 			if i > 0 {
 				backups = append(backups, text)
 			}
-			if c.Alive && c.Phase == member.Copying.String() && good < g.Replicas {
+			if c.Alive && c.Phase == member.Copying.String() && good < g.Replicas && !slices.Contains(copied, g.Number) {
 				copied = append(copied, g.Number)
 			}
 		}
