@@ -47,6 +47,7 @@ type Cluster struct {
 	opening  chan struct{}   // full while a store or tree is opened or dropped
 
 	stopCopier func() // of startCopier
+	copying    atomic.Pointer[Copying]
 
 	reclaimer *reclaimer // from the first store or tree on; guarded by opening
 

@@ -23,6 +23,15 @@ func (c *Cluster) startCopier(f fabric.Node, bytesPerSecond uint64) {
 	}
 }
 
+// A Copying is a copy of a replicated memory-node number to a new backup that is under way.
+type Copying struct {
+	Number    fabric.MemID
+	Done, All uint64 // buckets of stores
+}
+
+// Copying returns what this compute node copies now, or nil.
+func (c *Cluster) Copying() *Copying { return c.copying.Load() }
+
 // copyNumber copies to a new backup, in a session of its own.
 func (c *Cluster) copyNumber(ctx context.Context, to objstore.NewBackup, bytesPerSecond uint64) error {
 	s, err := c.node.Session()
@@ -32,7 +41,10 @@ func (c *Cluster) copyNumber(ctx context.Context, to objstore.NewBackup, bytesPe
 	begun, err := s.Begin(ctx)
 	if err == nil {
 		k := &copier{c: c, ctx: ctx, s: s}
-		err = s.End(ctx, begun, objstore.CopyNumber(s.Locker(), to, objstore.CopyOptions{BytesPerSecond: bytesPerSecond, Use: k.use}))
+		progress := func(done, all uint64) { c.copying.Store(&Copying{Number: to.Mem, Done: done, All: all}) }
+		progress(0, 0)
+		err = s.End(ctx, begun, objstore.CopyNumber(s.Locker(), to, objstore.CopyOptions{BytesPerSecond: bytesPerSecond, Progress: progress, Use: k.use}))
+		c.copying.Store(nil)
 	}
 	if errors.Is(err, memory.ErrNotFormatted) || errors.Is(err, memory.ErrHalfFormatted) {
 		err = fmt.Errorf("%w: %w", fabric.ErrNodeDown, err) // it will be

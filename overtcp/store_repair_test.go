@@ -60,3 +60,41 @@ func TestStoreRepair(t *testing.T) {
 	}
 	t.Logf("%d operations; from each kill until all copies are in sync: %v", l.done, took)
 }
+
+// How far a copy to a new backup is shows at the compute node that makes it, and work goes on meanwhile.
+func TestCopyProgress(t *testing.T) {
+	x := newReplicas(t)
+	x.opened[0].Close() // the compute node with the lowest number is that which copies
+	c, err := declock.Open(t.Context(), x.address, declock.WithCopyRate(64<<10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.t.Cleanup(func() { c.Close() })
+	x.opened = append(x.opened, c)
+	s, err := c.Store(t.Context(), "bulk", objstore.Config{Objects: 500, NoEvict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(i int) {
+		key, value := bulk(i)
+		if err := s.Set(t.Context(), key, value, declock.SetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range bulkKeys {
+		set(i)
+	}
+	victim := x.whole().Group(0).Replicas[1].ID
+	kill(t, x.mns[victim])
+	x.start(victim)
+	var seen []declock.Copying
+	for until := time.Now().Add(20 * time.Second); len(seen) < 2 && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+		set(1)
+		if k := c.Copying(); k != nil && k.Done > 0 && k.Done < k.All && (len(seen) == 0 || k.Done > seen[0].Done) {
+			seen = append(seen, *k)
+		}
+	}
+	if len(seen) < 2 || seen[0].Number != seen[1].Number || seen[0].All != seen[1].All {
+		t.Errorf("the copy shows as %+v", seen)
+	}
+}

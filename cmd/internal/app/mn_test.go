@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/declock/declock/cmd/internal/command"
+	"github.com/declock/declock/cmd/internal/control"
+	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 )
@@ -49,6 +52,20 @@ func TestAbandonCommand(t *testing.T) {
 		}
 		if errors.Is(err, member.ErrReplica) != alive || (err == nil) == alive || out.String() != want {
 			t.Errorf("alive %v: %v, printed %q", alive, err, out.String())
+		}
+	}
+}
+
+// The status shows how far the copy to a new backup is.
+func TestCopyInStatus(t *testing.T) {
+	groups := []scheme.GroupInfo{{Number: "mn1", Replicas: 2, Serving: true, Term: 1, Copies: []scheme.ReplicaInfo{
+		{Node: "mn1", Alive: true, Phase: member.InSync.String()}, {Node: "mn2", Alive: true, Phase: member.Copying.String()}}}}
+	nodes := []computeRow{{ComputeInfo: scheme.ComputeInfo{Node: "cn0"}, Status: &control.Status{Copying: &control.Copying{Number: "mn1", Done: 30, All: 120}}}, {}}
+	var out bytes.Buffer
+	writeGroups(&out, groups, nodes)
+	for _, want := range []string{"mn2 copying", "1 of 2", "cn0 has copied 30 of 120 buckets of mn1 (25%)"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
 }

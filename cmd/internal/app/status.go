@@ -305,7 +305,7 @@ func writeCluster(w io.Writer, r *clusterRow) {
 		mem.Add(m.Node, pidText(m.Pid), yesNo(m.Alive), fmt.Sprint(m.Epoch), units.Bytes(m.Size), taken, m.Path+m.Address)
 	}
 	mem.Write(w)
-	writeGroups(w, r.Groups)
+	writeGroups(w, r.Groups, r.Compute)
 	cns := &report.Table{Head: []string{"compute node", "pid", "alive", "address", "lock", "acquires", "local", "remote", "resets", "replay"}}
 	for _, n := range r.Compute {
 		row := []string{n.Node, pidText(n.Pid), yesNo(n.Alive), cmp.Or(n.Address, "-"), "-", "-", "-", "-", "-", n.Note}
@@ -322,7 +322,7 @@ func writeCluster(w io.Writer, r *clusterRow) {
 }
 
 // writeGroups shows where the copies of memory-node numbers are that are replicated.
-func writeGroups(w io.Writer, groups []scheme.GroupInfo) {
+func writeGroups(w io.Writer, groups []scheme.GroupInfo, nodes []computeRow) {
 	t := &report.Table{Head: []string{"number", "primary", "serves", "backups", "copies", "term", "epoch"}}
 	var copied []string
 	for _, g := range groups {
@@ -351,6 +351,12 @@ func writeGroups(w io.Writer, groups []scheme.GroupInfo) {
 	t.Write(w)
 	if len(copied) > 0 {
 		fmt.Fprintf(w, "  copying %s: the compute node with the lowest number does so (copy-rate); until that is done, the new copy takes no other's place\n", strings.Join(copied, ", "))
+	}
+	for _, n := range nodes {
+		if n.Status != nil && n.Status.Copying != nil {
+			c := n.Status.Copying
+			fmt.Fprintf(w, "  %s has copied %d of %d buckets of %s (%.0f%%)\n", n.Node, c.Done, c.All, c.Number, c.Percent())
+		}
 	}
 }
 

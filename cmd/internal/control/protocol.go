@@ -169,7 +169,19 @@ type Status struct {
 	Seen Seen `json:"seen"`
 	// Coordinator is how the node reaches the coordinator; nil: its cluster has none.
 	Coordinator *Coordinator `json:"coordinator,omitempty"`
+	// Copying is what the node copies to a new backup; nil: nothing.
+	Copying *Copying `json:"copying,omitempty"`
 }
+
+// A Copying is a copy of a replicated memory-node number that is under way.
+type Copying struct {
+	Number string `json:"number"`
+	Done   uint64 `json:"done"` // buckets of stores
+	All    uint64 `json:"all"`
+}
+
+// Percent returns how much has been copied.
+func (c *Copying) Percent() float64 { return 100 * float64(c.Done) / float64(max(c.All, 1)) }
 
 // Seen is what a compute node has counted since it joined, whoever its clients are.
 type Seen struct {

@@ -82,6 +82,9 @@ func (d *CN) Status() *control.Status {
 			s.Coordinator.Error = why.Error()
 		}
 	}
+	if x := d.cluster.Copying(); x != nil {
+		s.Copying = &control.Copying{Number: x.Number.String(), Done: x.Done, All: x.All}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.Counters = d.done

@@ -137,6 +137,9 @@ func problems(s *control.Status) (list []string) {
 	if s.Coordinator != nil && s.Coordinator.Error != "" {
 		list = append(list, fmt.Sprintf("etcd has not answered for %.0f s: no node can join, and crashes go unnoticed: %s", s.Coordinator.SilentS, s.Coordinator.Error))
 	}
+	if c := s.Copying; c != nil {
+		list = append(list, fmt.Sprintf("%s is being copied to a new backup: %.0f %% of the buckets are there", c.Number, c.Percent()))
+	}
 	for _, m := range s.Memory {
 		if m.Error != "" {
 			list = append(list, m.Node+": "+m.Error)
