@@ -30,6 +30,7 @@ func TestMovesOfCopies(t *testing.T) {
 	for code, args := range map[int][]string{19: {"drain", "mn7"}, 2: {"drain"}, 4: {"abandon", "mn0"}} {
 		w.run(code, append(append([]string{"mn", args[0]}, at...), args[1:]...)...)
 	}
+	w.run(19, append(mn("adopt", "--from", "mn1"), "mn0")...) // it does not wait
 	if out, stderr := w.run(4, append(append([]string{"mn", "abandon", "--force"}, at...), "mn0")...); out != "give mn0 up\n" || !strings.Contains(stderr, "a replica in sync is up") {
 		t.Errorf("a number whose copies are there is given up: %s%s", out, stderr)
 	}

@@ -3,6 +3,7 @@ package coordtest
 import (
 	"context"
 	"errors"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -89,7 +90,7 @@ func selfKnown(e *env) {
 		if cn, ok := s.CN(c.CN().ID); !ok || cn != c.CN() {
 			e.Errorf("state has %+v, member says %+v", cn, c.CN())
 		}
-		if mn, ok := s.MN(3); !ok || mn != m.MN() {
+		if mn, ok := s.MN(3); !ok || !reflect.DeepEqual(mn, m.MN()) {
 			e.Errorf("state has %+v, member says %+v", mn, m.MN())
 		}
 		if v := s.View(); !v.Live.Has(c.CN().ID) || v.Live.Len() != 1 || v.Epoch != s.Revision {

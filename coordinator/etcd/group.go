@@ -34,15 +34,19 @@ func (v *view) decodeGroup(number string, kv *mvccpb.KeyValue) error {
 		return fmt.Errorf("%w: %v", errRecord, err)
 	}
 	g.ID, g.Changed = fabric.MemID(n.id), uint64(kv.ModRevision) // of its last change
-	ok := g.Term != 0 && g.Epoch != 0 && g.Size <= fabric.MaxOffset
-	for i, x := range g.Replicas {
-		ok = ok && x.Host != 0 && x.Number != 0 && x.Number <= g.Made && x.Phase <= member.InSync && (i > 0 || x.Phase == member.InSync)
-	}
-	if !ok {
+	if !validGroup(g) || g.Lost != nil && (g.Lost.Group == nil || !validGroup(g.Lost.Group)) {
 		return fmt.Errorf("%w: %q", errRecord, kv.Value)
 	}
 	v.groups[g.ID] = g
 	return nil
+}
+
+func validGroup(g *member.Group) bool {
+	ok := g.Term != 0 && g.Epoch != 0 && g.Size <= fabric.MaxOffset
+	for i, x := range g.Replicas {
+		ok = ok && x.Host != 0 && x.Number != 0 && x.Number <= g.Made && x.Phase <= member.InSync && (i > 0 || x.Phase == member.InSync)
+	}
+	return ok
 }
 
 // putGroup puts a group in the place of that of a view. errStale: another step was faster, or a memory node that is to serve is none any more.

@@ -35,7 +35,7 @@ const (
 	dirServed  = "served/"
 	dirGroup   = "group/"
 
-	maxRecord = 4096 // bytes of a value
+	maxRecord = 1 << 16 // bytes of a value: a memory node may know many groups
 	maxAddr   = 512
 )
 
@@ -89,6 +89,7 @@ type record struct {
 	Label       string             `json:"label,omitempty"`
 	Room        uint64             `json:"room,omitempty"`
 	Was         member.Incarnation `json:"was,omitempty"`
+	Known       []member.Known     `json:"known,omitempty"`
 }
 
 func (r *record) encode() string {
@@ -108,6 +109,9 @@ func decodeRecord(n number, value []byte) (record, error) {
 		return r, fmt.Errorf("%w: %v", errRecord, err)
 	}
 	ok := r.Incarnation != 0 && len(r.Addr) <= maxAddr && len(r.Label) <= maxAddr && (r.Gone == "" || r.Gone == goneLeft || r.Gone == goneDied)
+	for _, k := range r.Known {
+		ok = ok && k.Group != nil && validGroup(k.Group)
+	}
 	if !ok || !n.cn && (r.Epoch == 0 || r.Size > fabric.MaxOffset) {
 		return r, fmt.Errorf("%w: %q", errRecord, value)
 	}

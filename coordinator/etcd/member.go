@@ -38,7 +38,7 @@ func (c *Coordinator) JoinCN(ctx context.Context, addr string, ready func(member
 
 // JoinMN is member.Service.JoinMN.
 func (c *Coordinator) JoinMN(ctx context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
-	return c.join(ctx, record{Addr: mn.Addr, Size: mn.Size, Replicas: mn.Replicas, Label: mn.Label, Room: mn.Room, Was: mn.Was}, ready, func(m *membership) error {
+	return c.join(ctx, record{Addr: mn.Addr, Size: mn.Size, Replicas: mn.Replicas, Label: mn.Label, Room: mn.Room, Was: mn.Was, Known: mn.Known}, ready, func(m *membership) error {
 		m.brought = mn.Epoch
 		return m.reserveMN(ctx, mn.ID)
 	})
@@ -47,6 +47,9 @@ func (c *Coordinator) JoinMN(ctx context.Context, mn member.MN, ready func(membe
 func (c *Coordinator) join(ctx context.Context, r record, ready func(member.Member), reserve func(*membership) error) (member.Member, error) {
 	if len(r.Addr) > maxAddr || len(r.Label) > maxAddr || r.Size > fabric.MaxOffset {
 		return nil, fmt.Errorf("%w: address of %d bytes, label of %d (at most %d), memory of %d (at most %d)", ErrOptions, len(r.Addr), len(r.Label), maxAddr, r.Size, uint64(fabric.MaxOffset))
+	}
+	if n := len(r.encode()); n > maxRecord {
+		return nil, fmt.Errorf("%w: what the memory node knows of groups has %d bytes, at most %d", ErrOptions, n, maxRecord)
 	}
 	l, err := c.grant(ctx)
 	if err != nil {
@@ -141,11 +144,11 @@ func (m *membership) makeFormat(ctx context.Context) error {
 		var known string
 		var err error
 		m.read(func(v *view) { known, err = v.format, v.checkFormat() })
-		if known == formatGroups || known == format && m.record.Replicas < 2 || err != nil {
+		if known == formatGroups || known == format && !m.replicates() || err != nil {
 			return err
 		}
 		want := format
-		if m.record.Replicas > 1 {
+		if m.replicates() {
 			want = formatGroups
 		}
 		when := []clientv3.Cmp{c.absent(keyFormat)}
@@ -166,6 +169,9 @@ func (m *membership) makeFormat(ctx context.Context) error {
 		}
 	}
 }
+
+// replicates reports whether the node needs the layout with groups.
+func (m *membership) replicates() bool { return m.record.Replicas > 1 || len(m.record.Known) > 0 }
 
 // knows reports whether the keys still have a format: another memory node with replicas may have been faster.
 func (m *membership) knows(ctx context.Context, format string) bool {

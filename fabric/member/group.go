@@ -32,6 +32,9 @@ type Group struct {
 	// Origin and Began name the memory, all copies alike: the host and the epoch with which it began.
 	Origin Incarnation `json:"origin"`
 	Began  uint32      `json:"began"`
+	// Lost is a later configuration that a memory node knows, and the coordinator did not: it has lost its data. Until that is settled (Ledger.found, or Adopt or
+	// Abandon by the operator) the number is not served. It may have no replicas then.
+	Lost *Known `json:"lost,omitempty"`
 	// Changed is the revision of the last change. A change names it, so that of two that compete one fails ([ErrChanged]).
 	Changed uint64 `json:"-"`
 }
@@ -83,11 +86,12 @@ const (
 	Drop                            // a backup is none any more
 	Promote                         // a backup becomes the primary, and the primary is none any more
 	Abandon                         // what the number had is lost: it begins anew
+	Adopt                           // of a number that waits (Group.Lost): this replica is served
 )
 
 func (k ChangeKind) String() string {
-	if k >= AddBackup && k <= Abandon {
-		return [...]string{"add", "synced", "drop", "promote", "abandon"}[k-AddBackup]
+	if k >= AddBackup && k <= Adopt {
+		return [...]string{"add", "synced", "drop", "promote", "abandon", "adopt"}[k-AddBackup]
 	}
 	return fmt.Sprintf("ChangeKind(%d)", uint8(k))
 }
@@ -148,8 +152,14 @@ func (l *Ledger) wished(g *Group, c Change) (n *Group, why string) {
 	n = g.copied()
 	i, host, primary := g.Find(c.Host), l.joinedMN(c.Host), l.joinedMN(g.Primary())
 	switch {
-	case len(g.Replicas) == 0:
+	case len(g.Replicas) == 0 && g.Lost == nil:
 		why = "it has been abandoned, and waits for a memory node with this number"
+	case c.Kind == Adopt:
+		n, why = l.adopted(g, host)
+	case c.Kind == Abandon && g.Lost != nil:
+		n.Replicas, n.Lost, n.Serving, n.Term = nil, nil, false, l.termAfter(g)
+	case g.Lost != nil:
+		why = "it waits for memory nodes, or for the operator"
 	case c.Kind == Abandon:
 		if slices.ContainsFunc(g.Replicas, func(r Replica) bool { return r.Phase == InSync && l.joinedMN(r.Host) != nil }) {
 			why = "a replica in sync is up"
@@ -227,9 +237,12 @@ func (l *Ledger) regroup() {
 // DueGroup returns what a group has to become because nodes have come, gone or acknowledged; nil: nothing is due. Coordinators whose ledger is made
 // of what they have read write it, if nothing has changed meanwhile.
 func (l *Ledger) DueGroup() *Group {
+	if g := l.lost(); g != nil {
+		return g
+	}
 	for _, e := range l.Entries {
 		if !e.IsCN() && e.Phase == Joined && e.MN.Replicas > 1 {
-			if g := l.Groups[e.MN.ID]; g == nil || len(g.Replicas) == 0 {
+			if g := l.Groups[e.MN.ID]; g == nil || len(g.Replicas) == 0 && g.Lost == nil {
 				return l.newGroup(e, g)
 			}
 		}
@@ -256,6 +269,9 @@ func (l *Ledger) newGroup(e *Entry, before *Group) *Group {
 // next returns what a group has to become, or nil.
 func (l *Ledger) next(g *Group) *Group {
 	if len(g.Replicas) == 0 {
+		if g.Lost != nil {
+			return l.found(g)
+		}
 		return nil
 	}
 	for i, r := range g.Replicas {
@@ -267,6 +283,9 @@ func (l *Ledger) next(g *Group) *Group {
 			}
 			return n
 		}
+	}
+	if g.Lost != nil {
+		return nil // what has been served since is not given up by itself
 	}
 	if l.joinedMN(g.Primary()) == nil {
 		for i, r := range g.Replicas {
@@ -323,16 +342,16 @@ func (l *Ledger) promoted(g *Group, i int) *Group {
 
 // down reports whether a memory-node number has no memory node that serves it.
 func (l *Ledger) down(id fabric.MemID) bool {
-	if g := l.Groups[id]; g != nil && len(g.Replicas) > 0 {
-		return l.joinedMN(g.Primary()) == nil
+	if g := l.Groups[id]; g != nil && (len(g.Replicas) > 0 || g.Lost != nil) {
+		return g.Lost != nil || l.joinedMN(g.Primary()) == nil
 	}
 	return !slices.ContainsFunc(l.Entries, func(e *Entry) bool { return !e.IsCN() && e.Phase == Joined && e.MN.ID == id })
 }
 
-// groups returns the groups that have replicas, by ID.
-func (l *Ledger) groups() (list []*Group) {
+// groups returns the groups that are so, by ID.
+func (l *Ledger) groups(are func(*Group) bool) (list []*Group) {
 	for _, g := range l.Groups {
-		if len(g.Replicas) > 0 {
+		if are(g) {
 			list = append(list, g)
 		}
 	}
@@ -355,7 +374,7 @@ func (s *State) Server(id fabric.MemID) (mn MN, epoch uint32, ok bool) {
 		mn, ok = s.MN(id)
 		return mn, mn.Epoch, ok && mn.Replicas < 2
 	}
-	if i := slices.IndexFunc(s.MNs, func(m MN) bool { return m.Incarnation == g.Primary() }); i >= 0 {
+	if i := slices.IndexFunc(s.MNs, func(m MN) bool { return m.Incarnation == g.Primary() }); i >= 0 && g.Lost == nil {
 		return s.MNs[i], g.Epoch, true
 	}
 	return MN{}, 0, false

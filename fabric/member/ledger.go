@@ -258,7 +258,9 @@ func (l *Ledger) settle() {
 
 // State returns the present state.
 func (l *Ledger) State() *State {
-	s := &State{Revision: l.Revision, Lost: l.Lost, Groups: l.groups()}
+	s := &State{Revision: l.Revision, Lost: l.Lost}
+	s.Groups = l.groups(func(g *Group) bool { return len(g.Replicas) > 0 })
+	s.Waiting = l.groups(func(g *Group) bool { return g.Lost != nil })
 	for _, e := range l.Entries {
 		switch {
 		case e.IsCN() && e.Phase == Joined:

@@ -73,6 +73,8 @@ type MN struct {
 	// Was is an incarnation in which this process was a member before, if it has all memory that it lent then; else 0. It is the last in which it knows that it is in a group,
 	// or its first one: it may have been put into groups since by incarnations that ended before it heard so.
 	Was Incarnation
+	// Known is what it knows of replicated numbers from before, if it joins again: a coordinator that has lost its data knows nothing of them.
+	Known []Known
 }
 
 // A State is the membership at a revision. It is never changed once it is known: others share it.
@@ -88,6 +90,8 @@ type State struct {
 	// Groups are the configurations of the memory-node numbers that are replicated, by ID. What serves such a number is not the memory node that has joined with
 	// it: see Server and Memory.
 	Groups []*Group
+	// Waiting are the configurations of numbers of which the coordinator has lost data (Group.Lost), also of those without replicas, by ID.
+	Waiting []*Group
 	// Lost counts compute nodes that were declared dead, and not those that have left. It
 	// grows in the state in which the crashed node is in Fencing no more.
 	Lost uint64

@@ -67,6 +67,9 @@ func (s *MemoryServer) host(g *member.Group) error {
 	if r != nil {
 		r.epoch = 0
 	}
+	if s.peer.KnowsLater(g) {
+		return nil // the coordinator has lost its data, and this copy may be what is served then
+	}
 	if r != nil && (i < 0 || current && r.replica != g.Replicas[i].Number) {
 		s.dropCopy(r) // it never comes back: its number is no other replica's
 		r = nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/exit"
@@ -19,19 +20,22 @@ fewer copies than it is to have. A compute node must be up: it copies. Ctrl-C en
 
 drain takes all copies from a memory node, so that it can be stopped: until it is, a copy may be put on it when another memory node fails. rebalance has each number served by
 the memory node that has joined with it, and spreads copies. abandon gives up what a number had whose copies are all lost: it begins anew, empty.
+adopt has a number served that waits since etcd has lost its data, by the memory node whose copy is to count.
 
 A rolling restart, with at least one memory node more than there are copies: for each of them drain, restart, rebalance.
 
 Examples:
    declock mn drain --cluster tcp://10.0.0.1:2379/prod mn2
    declock mn rebalance --cluster tcp://10.0.0.1:2379/prod
-   declock mn abandon --cluster tcp://10.0.0.1:2379/prod --force mn0`
+   declock mn abandon --cluster tcp://10.0.0.1:2379/prod --force mn0
+   declock mn adopt --cluster tcp://10.0.0.1:2379/prod --from mn2 mn0`
 
 // A mover is one of the commands of mn.
 type mover struct {
 	env   *command.Env
 	net   node.Network
 	force bool
+	from  string
 }
 
 func mnCommand(env *command.Env) *cli.Command {
@@ -72,6 +76,9 @@ func mnCommand(env *command.Env) *cli.Command {
 		sub("abandon", "give up what a number had whose copies are all lost", "MEMORY-NODE", (*mover).abandon, func(m *mover) cli.Flag {
 			return &cli.BoolFlag{Name: "force", Usage: "a copy on a memory node that is only cut off is given up, too", Destination: &m.force}
 		}),
+		sub("adopt", "have a number served that waits since etcd has lost its data", "MEMORY-NODE", (*mover).adopt, func(m *mover) cli.Flag {
+			return &cli.StringFlag{Name: "from", Usage: "the `MEMORY-NODE` whose copy counts: what others have is given up", Destination: &m.from, Required: true}
+		}),
 	}}
 }
 
@@ -106,7 +113,7 @@ func (m *mover) rebalance(ctx context.Context, at scheme.Mover, _ fabric.MemID) 
 func (m *mover) abandon(ctx context.Context, at scheme.Mover, id fabric.MemID) error {
 	var asked *member.Group
 	err := at.Move(ctx, func(s *member.State) (member.Step, error) {
-		g := s.Group(id)
+		g := waiting(s, id)
 		switch {
 		case asked != nil && (g == nil || g.Term > asked.Term):
 			return member.Step{}, nil
@@ -120,6 +127,44 @@ func (m *mover) abandon(ctx context.Context, at scheme.Mover, id fabric.MemID) e
 	}, m.show)
 	if err == nil {
 		fmt.Fprintf(m.env.Stdout, "%v begins anew, when a memory node joins with this number\n", id)
+	}
+	if errors.Is(err, member.ErrReplica) {
+		return exit.Errorf(exit.InUse, "%w", err)
+	}
+	return err
+}
+
+// waiting returns the group of a number, also of one that waits.
+func waiting(s *member.State, id fabric.MemID) *member.Group {
+	if i := slices.IndexFunc(s.Waiting, func(g *member.Group) bool { return g.ID == id }); i >= 0 {
+		return s.Waiting[i]
+	}
+	return s.Group(id)
+}
+
+func (m *mover) adopt(ctx context.Context, at scheme.Mover, id fabric.MemID) error {
+	from, err := memoryNode(m.from)
+	if err != nil {
+		return exit.Errorf(exit.Usage, "--from: %w", err)
+	}
+	asked := false
+	err = at.Move(ctx, func(s *member.State) (member.Step, error) {
+		g := waiting(s, id)
+		if asked && (g == nil || g.Lost == nil) {
+			return member.Step{}, nil
+		}
+		host, ok := s.MN(from)
+		switch {
+		case g == nil || g.Lost == nil:
+			return member.Step{}, fmt.Errorf("%w: number %v does not wait", member.ErrUnknown, id)
+		case !ok:
+			return member.Step{}, fmt.Errorf("%w: memory node %v is not up", member.ErrUnknown, from)
+		}
+		asked = true
+		return member.Step{Change: &member.Change{ID: id, Kind: member.Adopt, Host: host.Incarnation, Seen: g.Changed}, What: fmt.Sprintf("have %v served by %v", id, from)}, nil
+	}, m.show)
+	if err == nil {
+		fmt.Fprintf(m.env.Stdout, "%v is served by %v\n", id, from)
 	}
 	if errors.Is(err, member.ErrReplica) {
 		return exit.Errorf(exit.InUse, "%w", err)

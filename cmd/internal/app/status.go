@@ -349,6 +349,11 @@ func writeGroups(w io.Writer, groups []scheme.GroupInfo, nodes []computeRow) {
 		t.Add(g.Number, primary, yesNo(g.Serving && primary != "none"), cmp.Or(strings.Join(backups, ", "), "none"), fmt.Sprintf("%d of %d", good, g.Replicas), fmt.Sprint(g.Term), fmt.Sprint(g.Epoch))
 	}
 	t.Write(w)
+	for _, g := range groups {
+		if g.Waits != "" {
+			fmt.Fprintf(w, "  %s is not served: %s\n", g.Number, g.Waits)
+		}
+	}
 	if len(copied) > 0 {
 		fmt.Fprintf(w, "  copying %s: the compute node with the lowest number does so (copy-rate); until that is done, the new copy takes no other's place\n", strings.Join(copied, ", "))
 	}

@@ -137,6 +137,9 @@ func describeState(address string, s *member.State) (*Info, error) {
 		}
 		info.Groups = append(info.Groups, x)
 	}
+	for _, g := range s.Waiting {
+		info.addWaiting(s, g)
+	}
 	for _, m := range s.Down {
 		info.Memory = append(info.Memory, MemoryInfo{Node: m.ID.String(), Epoch: m.Epoch})
 	}
@@ -153,6 +156,34 @@ func describeState(address string, s *member.State) (*Info, error) {
 		return nil, noMembers(address)
 	}
 	return info, nil
+}
+
+// addWaiting adds that a number waits, because etcd has lost its data: the copies are those that the latest configuration names which a memory node knows.
+func (info *Info) addWaiting(s *member.State, g *member.Group) {
+	i := slices.IndexFunc(info.Groups, func(x GroupInfo) bool { return x.Number == g.ID.String() })
+	if i < 0 {
+		x := GroupInfo{Number: g.ID.String(), Replicas: g.Factor, Term: g.Term, Epoch: g.Epoch}
+		missing := s.Missing(g)
+		for _, r := range g.Lost.Group.Replicas {
+			x.Copies = append(x.Copies, ReplicaInfo{Node: r.ID.String(), Alive: !slices.Contains(missing, r), Phase: r.Phase.String()})
+		}
+		i, info.Groups = len(info.Groups), append(info.Groups, x)
+	}
+	var wait, adopt []string
+	for _, r := range s.Missing(g) {
+		wait = append(wait, r.ID.String())
+	}
+	for _, m := range s.Adoptable(g) {
+		adopt = append(adopt, "--from "+m.ID.String())
+	}
+	why := "etcd has lost its data, and " + strings.Join(wait, ", ") + " may have a later copy"
+	if len(g.Replicas) > 0 {
+		why = "etcd has lost its data, and a memory node has a copy of before"
+	}
+	if len(adopt) > 0 {
+		why += ": if that is gone, declock mn adopt " + strings.Join(adopt, " or ")
+	}
+	info.Groups[i].Waits = why
 }
 
 // httpNote begins the note by which members say where their status is.

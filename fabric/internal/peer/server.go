@@ -35,10 +35,11 @@ type Server struct {
 
 	Mu     sync.Mutex
 	Own    member.MN
-	listed member.Incarnation // of this process: the last in which it knows that groups have it as a host, or else its first
-	member member.Member      // the present one, or the last
-	away   error              // why it is none now, and joins again
-	err    error              // why it does not serve any more
+	listed member.Incarnation            // of this process: the last in which it knows that groups have it as a host, or else its first
+	known  map[fabric.MemID]member.Known // groups as this process knows them
+	member member.Member                 // the present one, or the last
+	away   error                         // why it is none now, and joins again
+	err    error                         // why it does not serve any more
 	ended  bool
 }
 
@@ -58,7 +59,7 @@ type Lender struct {
 
 // Init makes s a server that is no member yet.
 func (s *Server) Init(cfg Config, lend Lender) {
-	s.Config, s.lend, s.done = cfg, lend, make(chan struct{})
+	s.Config, s.lend, s.done, s.known = cfg, lend, make(chan struct{}), map[fabric.MemID]member.Known{}
 	s.Ctx, s.cancel = context.WithCancel(context.Background())
 }
 
@@ -136,7 +137,30 @@ func (s *Server) act(m member.Member, st *member.State) {
 	if slices.ContainsFunc(st.Groups, func(g *member.Group) bool { return g.Find(s.Own.Incarnation) >= 0 }) {
 		s.listed = s.Own.Incarnation
 	}
+	s.learn(st)
 	s.lend.Evict(st)
+}
+
+// learn notes what groups are: of numbers of which this process has a copy, and of its own. A coordinator that has lost its data is told.
+func (s *Server) learn(st *member.State) {
+	for _, g := range st.Groups {
+		i, _ := s.Replica(g)
+		switch {
+		case s.KnowsLater(g):
+		case i >= 0:
+			s.known[g.ID] = member.Know(g, g.Replicas[i].Number)
+		case g.ID == s.id && s.Own.Replicas > 1:
+			s.known[g.ID] = member.Know(g, 0)
+		default:
+			delete(s.known, g.ID)
+		}
+	}
+}
+
+// KnowsLater reports whether this process knows a later configuration of a number than the coordinator, which has lost its data. Then its copy is kept. Mu is held.
+func (s *Server) KnowsLater(g *member.Group) bool {
+	k, ok := s.known[g.ID]
+	return g.Lost != nil || ok && k.Later(g)
 }
 
 // Replica returns which replica of a group this process has, and its index, as far as the group or this process knows by now: it may have joined again with its memory, and the group

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/declock/declock/fabric/member"
@@ -68,6 +70,10 @@ func (s *Server) rejoin() (member.Member, error) {
 	own := s.Member()
 	s.Mu.Lock()
 	own.Was = s.listed
+	own.Known = nil
+	for _, id := range slices.Sorted(maps.Keys(s.known)) {
+		own.Known = append(own.Known, s.known[id])
+	}
 	s.Mu.Unlock()
 	var superseded error
 	m, err := s.Members.JoinMN(ctx, own, func(m member.Member) {
