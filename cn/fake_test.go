@@ -83,6 +83,7 @@ func (p *fakePort) Caps() fabric.Caps                            { return p.n.Ca
 func (p *fakePort) Now() fabric.Time                             { return p.n.Now() }
 func (p *fakePort) Rand() uint64                                 { return rand.Uint64() }
 func (p *fakePort) Alloc(n int) []byte                           { return make([]byte, n) }
+func (p *fakePort) Lend([]byte) bool                             { return false }
 func (p *fakePort) Free([]byte)                                  {}
 func (p *fakePort) Stats() *fabric.Stats                         { return &p.stats }
 func (p *fakePort) Post(ops []fabric.Op) (fabric.Pending, error) { panic("fake: Post") }

@@ -41,7 +41,7 @@ type Op struct {
 	Kind OpKind
 	Addr Addr
 	// Buf is the local buffer of a READ or WRITE. It must lie in memory that
-	// the Port handed out (Port.Alloc). A READ or WRITE without Buf moves the 8
+	// the Port handed out (Port.Alloc), or was lent (Port.Lend). A READ or WRITE without Buf moves the 8
 	// bytes at an aligned Addr to Old or from Arg: see Load and Store.
 	Buf []byte
 	// Arg is the addend of an FAA, the new value of a CAS, the value of a Store.

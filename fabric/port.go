@@ -103,6 +103,10 @@ type Port interface {
 	// Free gives memory of Alloc back: the very slice that Alloc returned.
 	Free(buf []byte)
 
+	// Lend makes memory that is not Alloc's good for the Bufs of operations, until the next Lend: nil ends it. It returns false, and does nothing, where memory has to be
+	// registered with a device. So large values need no copy.
+	Lend(buf []byte) bool
+
 	// Send sends a message: reliable, FIFO per pair of clients, never blocks
 	// (it queues). m is copied; m.From is set by the fabric. A message to a
 	// client of the own node costs no NIC. To a node that has gone: ErrNodeDown; to

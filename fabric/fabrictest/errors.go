@@ -80,6 +80,19 @@ func badBuffer(e *env) {
 			c.refused(fabric.ErrBadBuffer, 1, fabric.Write(fabric.At(0, 64), own), fabric.Write(fabric.At(0, 64), buf))
 		}
 		c.do(fabric.Read(fabric.At(0, 64), own))
+		lent := make([]byte, 72)
+		if !c.Lend(lent[:64]) {
+			return
+		}
+		copy(lent, "lent")
+		c.do(fabric.Write(fabric.At(0, 64), lent[:64]))
+		c.do(fabric.Read(fabric.At(0, 64), own), fabric.Read(fabric.At(0, 64), lent[60:64]))
+		if string(own[:4]) != "lent" || string(lent[60:64]) != "lent" {
+			c.t.Errorf("lent memory has %q, the memory node %q", lent[60:64], own[:4])
+		}
+		c.refused(fabric.ErrBadBuffer, 0, fabric.Read(fabric.At(0, 64), lent[60:72]))
+		c.Lend(nil)
+		c.refused(fabric.ErrBadBuffer, 0, fabric.Read(fabric.At(0, 64), lent[:8]))
 	})
 }
 

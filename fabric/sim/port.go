@@ -205,6 +205,9 @@ func (p *Port) Rand() uint64 { return p.rng.Uint64() }
 // Alloc returns registered memory.
 func (p *Port) Alloc(n int) []byte { return p.mem.Alloc(n) }
 
+// Lend implements fabric.Port.
+func (p *Port) Lend(buf []byte) bool { return p.mem.Lend(buf) }
+
 // Free gives memory of Alloc back. That of a closed Port is the garbage collector's.
 func (p *Port) Free(buf []byte) {
 	if !p.closed {

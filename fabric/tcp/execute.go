@@ -3,6 +3,7 @@ package tcp
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -170,7 +171,8 @@ func (x *nic) perform(o *operation, out []byte, n *counts) []byte {
 	switch o.code {
 	case codeRead:
 		end := len(out)
-		out = append(out, make([]byte, pad(o.size))...)
+		out = slices.Grow(out, pad(o.size))[:end+pad(o.size)]
+		clear(out[end+o.size:])
 		if o.size > 0 {
 			ram.CopyOut(unsafe.Pointer(&out[end]), a, o.size)
 		}

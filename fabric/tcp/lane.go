@@ -18,10 +18,13 @@ const (
 	// ringSize is how many frames of a lane may be without answer: a power of two.
 	ringSize = 1024
 	// maxPending is how many bytes wait for the connection before Post waits for room.
-	maxPending = 1 << 20
+	maxPending = 192 << 10
 	// keepBuffer is the size of a buffer that is kept when it was used.
-	keepBuffer = 256 << 10
+	keepBuffer = 320 << 10
 )
+
+// readFrames is how many frames a reader has room for: of those that have come in part the beginning is moved to where the next read goes on.
+const readFrames = 4
 
 // A laneState says whether a lane takes chains.
 type laneState uint8
@@ -92,7 +95,7 @@ type sent struct {
 }
 
 func newLane(r *remote, index uint16) *lane {
-	l := &lane{r: r, index: index, kick: make(chan struct{}, 1), first: make(chan struct{}), ring: make([]sent, ringSize), in: make([]byte, maxFrame)}
+	l := &lane{r: r, index: index, kick: make(chan struct{}, 1), first: make(chan struct{}), ring: make([]sent, ringSize), in: make([]byte, readFrames*maxFrame)}
 	l.room = sync.NewCond(&l.mu)
 	l.ctx, l.cancel = context.WithCancel(r.n.Ctx)
 	l.kickPump()

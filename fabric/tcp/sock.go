@@ -34,8 +34,9 @@ type sock struct {
 	poll          [2]unix.PollFd // of parkInKernel
 
 	mu      sync.Mutex
-	fd      int // -1 when closed
-	backlog []byte
+	fd      int    // -1 when closed
+	backlog []byte // the rest of kept, or more
+	kept    []byte
 	shut    bool
 	armed   bool // the wakeup waits for something to read
 }
@@ -105,7 +106,8 @@ func (s *sock) Write(b []byte) (int, error) {
 	}
 	n, err := s.send(b)
 	if err == nil && n < len(b) {
-		s.backlog = append(s.backlog, b[n:]...)
+		s.kept = append(s.kept[:0], b[n:]...)
+		s.backlog = s.kept
 		if s.armed {
 			s.arm() // for room, too
 		}
@@ -141,7 +143,9 @@ func (s *sock) flush() (int, error) {
 		return 0, nil
 	}
 	n, err := s.send(s.backlog)
-	s.backlog = s.backlog[:copy(s.backlog, s.backlog[n:])]
+	if s.backlog = s.backlog[n:]; len(s.backlog) == 0 && cap(s.kept) > keepBuffer {
+		s.kept = nil
+	}
 	return len(s.backlog), err
 }
 

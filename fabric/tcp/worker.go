@@ -34,7 +34,7 @@ type laneConn struct {
 
 	worker  *worker
 	stream  atomic.Pointer[stream]
-	in      [maxFrame]byte
+	in      [readFrames * maxFrame]byte
 	have    int // bytes of in that hold frames
 	out     []byte
 	waiting bool // for room, not for frames

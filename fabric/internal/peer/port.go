@@ -94,6 +94,9 @@ func (p *Port) Rand() uint64 { return p.rng.Uint64() }
 // Alloc is fabric.Port.Alloc.
 func (p *Port) Alloc(n int) []byte { return p.Arena.Alloc(n) }
 
+// Lend implements fabric.Port.
+func (p *Port) Lend(buf []byte) bool { return p.Arena.Lend(buf) }
+
 // Free is fabric.Port.Free.
 func (p *Port) Free(buf []byte) { p.Arena.Free(buf) }
 

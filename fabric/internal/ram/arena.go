@@ -55,6 +55,7 @@ type Arena struct {
 	recent [8]*slab // where buffers were, by bits of their addresses: a client uses few, and again and again
 	free   [bits.UintSize][]unsafe.Pointer
 	count  [bits.UintSize]int // slabs by class
+	lent   []byte
 }
 
 type slab struct {
@@ -117,10 +118,26 @@ func (a *Arena) slabOf(p, n uintptr) *slab {
 	return nil
 }
 
-// Owns reports whether a buffer lies in the arena. An empty one does.
+// Lend makes the arena take memory of the owner for its own until the next Lend, and reports whether it does: not where memory has to be registered.
+func (a *Arena) Lend(buf []byte) bool {
+	if _, ok := a.Source.(Heap); !ok && a.Source != nil {
+		return false
+	}
+	a.lent = buf
+	return true
+}
+
+// isLent reports whether n bytes at p lie in what was lent.
+func (a *Arena) isLent(p, n uintptr) bool {
+	from, size := uintptr(unsafe.Pointer(unsafe.SliceData(a.lent))), uintptr(len(a.lent))
+	return p-from < size && n <= size-(p-from)
+}
+
+// Owns reports whether a buffer lies in the arena, or was lent to it. An empty one does.
 func (a *Arena) Owns(buf []byte) bool {
 	n := uintptr(len(buf))
-	return n == 0 || a.slabOf(uintptr(unsafe.Pointer(unsafe.SliceData(buf))), n) != nil
+	p := uintptr(unsafe.Pointer(unsafe.SliceData(buf)))
+	return n == 0 || a.slabOf(p, n) != nil || a.isLent(p, n)
 }
 
 // Key returns the key of the slab in which a buffer of the arena lies.

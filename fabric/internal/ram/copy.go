@@ -48,6 +48,26 @@ func CopyOut(dst, src unsafe.Pointer, n int) {
 	}
 }
 
+const (
+	lineSize = 64
+	// largeCopy is from how many bytes on copies go past the caches, someLines how many lines at a time: the runtime cannot interrupt it meanwhile.
+	largeCopy = 32 << 10
+	someLines = 512
+)
+
+// copyLines copies from byte i on, where a word begins, all that is in whole lines but for the last of these, and returns where that ends.
+func copyLines(dst, src unsafe.Pointer, i, n int) int {
+	for ; uintptr(unsafe.Add(dst, i))%lineSize != 0; i += wordSize {
+		*wordAt(dst, i) = *wordAt(src, i)
+	}
+	for lines := (n-i)/lineSize - 1; lines > 0; {
+		k := min(lines, someLines)
+		storeLines(unsafe.Add(dst, i), unsafe.Add(src, i), k)
+		i, lines = i+k*lineSize, lines-k
+	}
+	return i
+}
+
 // CopyIn copies n bytes of a local buffer to a memory node, so that no aligned
 // word of the memory node is torn. The last whole word is stored atomically:
 // a reader that sees it sees the words before it.
@@ -55,6 +75,9 @@ func CopyIn(dst, src unsafe.Pointer, n int) {
 	i := 0
 	for first := edge(dst, n); i < first; i++ {
 		*byteAt(dst, i) = *byteAt(src, i)
+	}
+	if hasLines && n-i >= largeCopy {
+		i = copyLines(dst, src, i, n)
 	}
 	// One word at least is left for the atomic store.
 	for ; n-i >= groupSize+wordSize; i += groupSize {

@@ -145,6 +145,29 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// Copies that go past the caches, between all alignments.
+func TestLargeCopies(t *testing.T) {
+	const room = largeCopy + someLines*lineSize + 1000
+	mem := make([]uint64, room/8)
+	shared := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(mem))), room)
+	local, before := make([]byte, room), make([]byte, room)
+	for i := range local {
+		local[i] = byte(rand.Uint32())
+	}
+	for at := range 80 {
+		for _, n := range []int{largeCopy - 1, largeCopy, largeCopy + 1 + at, largeCopy + someLines*lineSize + 13*at%600} {
+			from := at * 5 % 64
+			clear(shared)
+			clear(before)
+			n = min(n, room-at, room-from)
+			CopyIn(unsafe.Pointer(&shared[at]), unsafe.Pointer(&local[from]), n)
+			if copy(before[at:at+n], local[from:]); !bytes.Equal(shared, before) {
+				t.Fatalf("%d bytes in to %d from %d", n, at, from)
+			}
+		}
+	}
+}
+
 // addFields against a sum field by field.
 func TestAddFields(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
