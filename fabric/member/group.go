@@ -255,11 +255,20 @@ func (l *Ledger) DueGroup() *Group {
 	return nil
 }
 
+// termsAfter returns the first term whose tokens are greater than those of memory that was served without a group, up to some epoch. Those have the generation of the memory, which is less
+// than its epoch, in 10 bits, and tokens of groups the term in 16. Some terms are left for promotions where generations are used up.
+//
+// The other way round nothing has to be done: a term takes at least an epoch, so generations are ahead of terms.
+func termsAfter(epoch uint32) uint32 { return min(epoch, 960) << 6 }
+
 // newGroup returns the group of a number that begins with empty memory. before is the one that was abandoned, or nil.
 func (l *Ledger) newGroup(e *Entry, before *Group) *Group {
-	g := &Group{ID: e.MN.ID, Factor: e.MN.Replicas, Size: e.MN.Size, Term: 1, Epoch: l.Epochs[e.MN.ID] + 1, Made: 1}
+	g := &Group{ID: e.MN.ID, Factor: e.MN.Replicas, Size: e.MN.Size, Term: max(1, termsAfter(e.MN.Epoch-1)), Epoch: l.Epochs[e.MN.ID] + 1, Made: 1}
 	if before != nil {
-		g.Term, g.Made = before.Term+1, before.Made+1
+		if g.Term = max(g.Term, before.Term+1); e.MN.Epoch <= before.Epoch+1 {
+			g.Term = before.Term + 1 // it was not served without a group meanwhile
+		}
+		g.Made = before.Made + 1
 	}
 	g.Origin, g.Began = e.MN.Incarnation, g.Epoch
 	g.Replicas = []Replica{{Host: e.MN.Incarnation, ID: e.MN.ID, Phase: InSync, Number: g.Made}}
