@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock/lab/locks/drtm"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
+	"github.com/declock/declock/lab/locks/rmarw"
 	"github.com/declock/declock/lab/locks/shift"
 	"github.com/declock/declock/lock"
 )
@@ -44,6 +45,7 @@ var baselineLocks = []baselineLock{
 	{name: "shift", layout: shift.Layout, atomics: true, crashable: true, fair: 8, join: joinShift(false)},
 	{name: "shift-artifact", layout: shift.Layout, atomics: true, crashable: true, fair: 8, join: joinShift(true)},
 	{name: "drtm", layout: drtm.Config{}.Layout(), crashable: true, synced: true, join: always(locks.DrTM(drtm.Config{LeaseNs: 400 * fabric.Microsecond, RetryNs: 5 * fabric.Microsecond}))},
+	{name: "rmarw", layout: rmarw.Config{}.Layout(), atomics: true, join: joinRMARW},
 }
 
 // baselineOf returns the lock of a name, or nil.
@@ -83,6 +85,12 @@ func joinDSLR(w dslr.Wait) func(*Scenario) func(fabric.Node) *locks.Node {
 	return func(s *Scenario) func(fabric.Node) *locks.Node {
 		return locks.DSLR(dslr.Config{Wait: w, LeaseNs: s.LeaseNs, CountMax: uint16(s.CountMax)})
 	}
+}
+
+// joinRMARW has the mode of the lock change often: a lock of few readers and writers never reaches the published thresholds.
+func joinRMARW(s *Scenario) func(fabric.Node) *locks.Node {
+	n := s.CountMax % 16
+	return locks.RMARW(rmarw.Config{Writers: uint64(n), Readers: uint32(4 * n)})
 }
 
 func joinShift(artifact bool) func(*Scenario) func(fabric.Node) *locks.Node {

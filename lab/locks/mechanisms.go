@@ -11,6 +11,7 @@ import (
 	"github.com/declock/declock/lab/locks/drtm"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
+	"github.com/declock/declock/lab/locks/rmarw"
 	"github.com/declock/declock/lab/locks/sherman"
 	"github.com/declock/declock/lab/locks/shift"
 	"github.com/declock/declock/lock"
@@ -27,6 +28,7 @@ var mechanisms = []Mechanism{
 	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", Silent: true, setUp: dslrLock(dslr.Config{Wait: dslr.Overflowing})},
 	{Name: "drtm", About: "DrTM's lock: CAS for writers, leases for readers", Silent: true, setUp: drtmLock},
 	{Name: "mcs", About: "MCS lock, exclusive only (ShiftLock paper, Algorithm 1)", Needs: Needs{Masked: true}, Exclusive: true, setUp: mcsLock},
+	{Name: "rmarw", About: "RMA-RW: a queue of writers, counted readers", Needs: Needs{Masked: true}, setUp: rmarwLock},
 	{Name: "shift", About: "ShiftLock (Algorithms 2 and 3)", Needs: Needs{Atomic16: true}, setUp: shiftLock(false)},
 	{Name: "shift-artifact", About: "ShiftLock as published: a handover does not count in memory", Needs: Needs{Atomic16: true}, setUp: shiftLock(true)},
 	{Name: "sherman", About: "Sherman's hierarchical lock: local-bound over cas", Silent: true, setUp: shermanLock(false)},
@@ -85,6 +87,13 @@ func MCS(cfg mcs.Config) func(fabric.Node) *Node {
 	}
 }
 
+// RMARW returns how a node joins.
+func RMARW(cfg rmarw.Config) func(fabric.Node) *Node {
+	return func(n fabric.Node) *Node {
+		return &Node{Locker: func(p fabric.Port) lock.Locker { return rmarw.New(p, cfg) }, Run: rmarw.NewAgent(n, cfg).Run}
+	}
+}
+
 // Shift returns how a node joins.
 func Shift(cfg shift.Config) func(fabric.Node) *Node {
 	return func(n fabric.Node) *Node {
@@ -116,6 +125,11 @@ func drtmLock(c *Config) (*System, error) {
 func mcsLock(c *Config) (*System, error) {
 	cfg := mcs.Config{Plain: !c.Tokens}
 	return &System{layout: cfg.Layout(), join: MCS(cfg)}, nil
+}
+
+func rmarwLock(c *Config) (*System, error) {
+	cfg := rmarw.Config{Plain: !c.Tokens}
+	return &System{layout: cfg.Layout(), join: RMARW(cfg)}, nil
 }
 
 func shiftLock(artifact bool) func(*Config) (*System, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/declock/declock/lab/locks/drtm"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
+	"github.com/declock/declock/lab/locks/rmarw"
 	"github.com/declock/declock/lab/locks/shift"
 	"github.com/declock/declock/lock"
 )
@@ -239,7 +240,28 @@ var baselines = []struct {
 		}
 		return fmt.Sprintf("tail=%v", mcs.Tail(v))
 	})},
+	{"rmarw", rmarwWords},
 	{"shift", shiftWords},
+}
+
+// rmarwWords takes the words of an RMA-RW lock apart.
+func rmarwWords(off uint64, b []byte) string {
+	var parts []string
+	for ; len(b) >= 8; off, b = off+8, b[8:] {
+		v := binary.LittleEndian.Uint64(b)
+		tail, write, arrive, depart := rmarw.Decode(v, v)
+		switch {
+		case off == 8:
+			parts = append(parts, fmt.Sprintf("write=%t arrive=%d depart=%d", write, arrive, depart))
+		case off != 0:
+			parts = append(parts, fmt.Sprintf("token=%d", v))
+		case tail == 0:
+			parts = append(parts, "tail=none")
+		default:
+			parts = append(parts, fmt.Sprintf("tail=%v", tail))
+		}
+	}
+	return strings.Join(parts, " ")
 }
 
 // shiftWords takes ShiftLock's two words apart.
@@ -292,6 +314,7 @@ const (
 	mcsMessages   = fabric.MsgLock + 0x10
 	shiftMessages = fabric.MsgLock + 0x20
 	dslrMessages  = fabric.MsgLock + 0x30
+	rmarwMessages = fabric.MsgLock + 0x40
 )
 
 // kinds are the names of the kinds of messages, from the first of each range on: docs/protocol.md has those of DecLock.

@@ -8,4 +8,7 @@ const (
 	MsgMCS
 	MsgShift
 	MsgDSLR
+	MsgRMARW
+	MsgNCoSED
+	MsgServer
 )
