@@ -25,6 +25,9 @@ func TestMovesOfCopies(t *testing.T) {
 		t.Errorf("drain: %s", out)
 	}
 	w.shows(at, `mn0 +mn0 +yes +mn2 in sync +2 of 2 `, `mn1 +mn[02] +yes +mn[02] in sync +2 of 2 `, `mn2 +mn2 +yes +mn0 in sync +2 of 2 `)
+	if _, stderr := w.run(5, append(append([]string{"mn", "drain"}, at...), "mn0")...); !strings.Contains(stderr, "no memory node has room") {
+		t.Errorf("a second of three is drained: %s", stderr)
+	}
 	w.run(0, mn("rebalance")...)
 	w.shows(at, whole...)
 	for code, args := range map[int][]string{19: {"drain", "mn7"}, 2: {"drain"}, 4: {"abandon", "mn0"}} {

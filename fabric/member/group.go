@@ -32,6 +32,8 @@ type Group struct {
 	// Origin and Began name the memory, all copies alike: the host and the epoch with which it began.
 	Origin Incarnation `json:"origin"`
 	Began  uint32      `json:"began"`
+	// Draining is the memory node that has joined with the number, if it is to be stopped: it gets no copies. A later incarnation does. 0: it is not.
+	Draining Incarnation `json:"draining,omitempty"`
 	// Lost is a later configuration that a memory node knows, and the coordinator did not: it has lost its data. Until that is settled (Ledger.found, or Adopt or
 	// Abandon by the operator) the number is not served. It may have no replicas then.
 	Lost *Known `json:"lost,omitempty"`
@@ -87,11 +89,13 @@ const (
 	Promote                         // a backup becomes the primary, and the primary is none any more
 	Abandon                         // what the number had is lost: it begins anew
 	Adopt                           // of a number that waits (Group.Lost): this replica is served
+	Drain                           // the memory node with this number gets no copies any more
+	Undrain                         // it does again
 )
 
 func (k ChangeKind) String() string {
-	if k >= AddBackup && k <= Adopt {
-		return [...]string{"add", "synced", "drop", "promote", "abandon", "adopt"}[k-AddBackup]
+	if k >= AddBackup && k <= Undrain {
+		return [...]string{"add", "synced", "drop", "promote", "abandon", "adopt", "drain", "undrain"}[k-AddBackup]
 	}
 	return fmt.Sprintf("ChangeKind(%d)", uint8(k))
 }
@@ -165,6 +169,12 @@ func (l *Ledger) wished(g *Group, c Change) (n *Group, why string) {
 			why = "a replica in sync is up"
 		}
 		n.Replicas, n.Serving = nil, false
+	case c.Kind == Undrain:
+		n.Draining = 0
+	case c.Kind == Drain:
+		if n.Draining = c.Host; host == nil || host.MN.ID != g.ID {
+			why = "it is not the memory node with this number, or is not up"
+		}
 	case primary == nil:
 		why = "the primary is not up" // a backup that is dropped now may be the last copy
 	case c.Kind == AddBackup:

@@ -24,6 +24,9 @@ func (s *State) Drain(id fabric.MemID) (Step, error) {
 	if !ok {
 		return Step{}, fmt.Errorf("%w: memory node %v is not up", ErrUnknown, id)
 	}
+	if g := s.Group(id); g != nil && g.Lost == nil && g.Draining != host.Incarnation { // first, so that two that are drained at once do not give copies to each other
+		return g.step(Drain, Replica{Host: host.Incarnation, ID: id}), nil
+	}
 	for _, g := range s.Groups {
 		i := g.Find(host.Incarnation)
 		if i < 0 {
@@ -32,9 +35,13 @@ func (s *State) Drain(id fabric.MemID) (Step, error) {
 		if what := s.unsettled(g); what != "" {
 			return Step{What: what}, nil
 		}
-		others := slices.IndexFunc(g.Replicas, func(r Replica) bool { return r.Host != host.Incarnation && s.usable(r) })
+		others := slices.IndexFunc(g.Replicas, s.stays)
+		if others < 0 {
+			others = slices.IndexFunc(g.Replicas, func(r Replica) bool { return r.Host != host.Incarnation && s.usable(r) })
+		}
+		stay := len(slices.DeleteFunc(slices.Clone(g.Replicas), func(r Replica) bool { return !s.stays(r) }))
 		switch {
-		case s.copies(g, host.Incarnation) < g.Factor:
+		case stay < g.Factor && len(g.Replicas) < maxReplicas, s.copies(g, host.Incarnation) < g.Factor:
 			return s.addTo(g, func(m *MN) bool { return m.ID != id })
 		case i == 0:
 			return g.step(Promote, g.Replicas[others]), nil
@@ -45,9 +52,22 @@ func (s *State) Drain(id fabric.MemID) (Step, error) {
 	return Step{}, nil
 }
 
+// Undrain returns the next step by which a memory node that was drained gets copies again.
+func (s *State) Undrain(id fabric.MemID) (Step, error) {
+	if g := s.Group(id); g != nil && s.Has(g.Draining) {
+		return g.step(Undrain, Replica{Host: g.Draining, ID: id}), nil
+	}
+	return Step{}, nil
+}
+
 // Rebalance returns the next step by which each number comes to be served by the memory node that has joined with it, and memory nodes have equally many backups of others, where there is
-// room. As with Drain no number has fewer copies than it is to have.
+// room. As with Drain no number has fewer copies than it is to have. Memory nodes that were drained get copies again.
 func (s *State) Rebalance() (Step, error) {
+	for _, g := range s.Groups {
+		if step, _ := s.Undrain(g.ID); step.Change != nil {
+			return step, nil
+		}
+	}
 	for _, g := range s.Groups {
 		home, ok := s.MN(g.ID)
 		if !ok || g.Primary() == home.Incarnation || !hasRoom(&home, g, slices.Values(s.Groups)) {
@@ -98,6 +118,12 @@ func (s *State) homeward(g *Group, home *MN) (Step, error) {
 // step returns a step that changes a replica.
 func (g *Group) step(kind ChangeKind, r Replica) Step {
 	what := map[ChangeKind]string{AddBackup: "copy %v to %v", Drop: "%v: drop the copy on %v", Promote: "move %v to %v"}[kind]
+	switch kind {
+	case Drain:
+		what = "put no copies on %[2]v"
+	case Undrain:
+		what = "put copies on %[2]v again"
+	}
 	return Step{&Change{ID: g.ID, Kind: kind, Host: r.Host, Seen: g.Changed}, fmt.Sprintf(what, g.ID, r.ID)}
 }
 
@@ -132,6 +158,11 @@ func (s *State) unsettled(g *Group) string {
 
 // usable reports whether a replica may be promoted.
 func (s *State) usable(r Replica) bool { return r.Phase == InSync && s.Has(r.Host) }
+
+// stays reports whether a replica may be promoted, and is not to be moved because its memory node is to be stopped.
+func (s *State) stays(r Replica) bool {
+	return s.usable(r) && !draining(r.Host, slices.Values(s.Groups))
+}
 
 // copies returns how many replicas may be promoted, or serve, but for that of a host.
 func (s *State) copies(g *Group, but Incarnation) (n int) {

@@ -3,6 +3,7 @@ package member_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -77,13 +78,13 @@ func TestDrain(t *testing.T) {
 					t.Errorf("mn%d of %d: %v is on %v after %q", id, n, g.ID, hosts(l, g.ID), steps)
 				}
 			}
-			if len(steps) != 4 { // a copy and a move of its own number, a copy and a drop of the backup
+			if len(steps) != 5 { // the mark, a copy and a move of its own number, a copy and a drop of the backup
 				t.Errorf("mn%d of %d: %q", id, n, steps)
 			}
 		}
 	}
 	l := whole(t, 2)
-	if steps, err := moves(t, l, func(s *member.State) (member.Step, error) { return s.Drain(1) }); !errors.Is(err, member.ErrNoHost) || len(steps) > 0 {
+	if steps, err := moves(t, l, func(s *member.State) (member.Step, error) { return s.Drain(1) }); !errors.Is(err, member.ErrNoHost) || len(steps) != 1 {
 		t.Errorf("one of two: %q, %v", steps, err)
 	}
 	if _, err := l.State().Drain(7); !errors.Is(err, member.ErrUnknown) {
@@ -117,6 +118,75 @@ func TestRebalance(t *testing.T) {
 	for id, n := range backups {
 		if n > 2 || len(backups) < 3 {
 			t.Errorf("mn%d has %d backups: %v, after %q", id, n, backups, steps)
+		}
+	}
+}
+
+// A memory node that is drained gets no copies: not by the drain of another one, which may go on at the same time, nor when one fails. It gets its share by a rebalance, and when it
+// joins anew, or if the drain is undone.
+func TestDrainedGetsNoCopies(t *testing.T) {
+	for _, back := range []string{"rebalance", "undo", "joined anew"} {
+		l := whole(t, 4)
+		both := func(s *member.State) (member.Step, error) {
+			if step, err := s.Drain(1); err != nil || step.What != "" {
+				if step.Change == nil || step.Change.Kind != member.Drain {
+					if other, err := s.Drain(2); err != nil || other.Change != nil && other.Change.Kind == member.Drain {
+						return other, err
+					}
+				}
+				return step, err
+			}
+			return s.Drain(2)
+		}
+		steps, err := moves(t, l, both)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(steps, func(s string) bool { return strings.HasSuffix(s, "to mn1") || strings.HasSuffix(s, "to mn2") }) {
+			t.Errorf("copies move to and fro: %q", steps)
+		}
+		on := func(id fabric.MemID) (n int) {
+			for _, g := range l.Groups {
+				if slices.Contains(hosts(l, g.ID), id) {
+					n++
+				}
+			}
+			return n
+		}
+		end(l, 3)
+		ackAll(l)
+		syncAll(t, l)
+		if on(1)+on(2) > 0 {
+			t.Errorf("%d and %d copies are on memory nodes that were drained", on(1), on(2))
+		}
+		switch back {
+		case "rebalance":
+			joinMN(t, l, member.MN{ID: 3, Size: 1 << 20, Replicas: 2, Room: 3 << 20}) // else there is no other place while one is moved
+			ackAll(l)
+			syncAll(t, l)
+			_, err = moves(t, l, (*member.State).Rebalance)
+		case "undo":
+			var step member.Step
+			if step, err = l.State().Undrain(1); err == nil {
+				err = l.Change(*step.Change)
+			}
+		default:
+			end(l, 1)
+			ackAll(l)
+			joinMN(t, l, member.MN{ID: 1, Size: 1 << 20, Replicas: 2, Room: 3 << 20})
+			ackAll(l)
+		}
+		if err != nil || on(1) == 0 {
+			t.Errorf("%s: %d copies, %v", back, on(1), err)
+		}
+	}
+}
+
+// end ends the memory node with a number.
+func end(l *member.Ledger, id fabric.MemID) {
+	for _, e := range slices.Clone(l.Entries) {
+		if !e.IsCN() && e.MN.ID == id && e.Phase == member.Joined {
+			l.End(e, member.Died)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func bestHost(g *Group, hosts []*MN, groups iter.Seq[*Group], ok func(*MN) bool)
 		return cmp.Or(near(g, a, hosts)-near(g, b, hosts), backups(a.Incarnation, groups)-backups(b.Incarnation, groups), after(a)-after(b))
 	}
 	for _, m := range hosts {
-		if g.Find(m.Incarnation) < 0 && hasRoom(m, g, groups) && ok(m) && (best == nil || compare(m, best) < 0) {
+		if g.Find(m.Incarnation) < 0 && hasRoom(m, g, groups) && !draining(m.Incarnation, groups) && ok(m) && (best == nil || compare(m, best) < 0) {
 			best = m
 		}
 	}
@@ -91,6 +91,16 @@ func backups(host Incarnation, groups iter.Seq[*Group]) (n int) {
 		}
 	}
 	return n
+}
+
+// draining reports whether a memory node is to be stopped.
+func draining(host Incarnation, groups iter.Seq[*Group]) bool {
+	for g := range groups {
+		if g.Draining == host {
+			return true
+		}
+	}
+	return false
 }
 
 // hasRoom reports whether a memory node has room for a replica of a group. That of its own number is in the memory that it would lend to it.

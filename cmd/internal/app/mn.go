@@ -18,8 +18,8 @@ import (
 const mnDescription = `Moves of what memory nodes with --replicas serve and have copies of, one step after the other, while all goes on: another copy is made first, so no number ever has
 fewer copies than it is to have. A compute node must be up: it copies. Ctrl-C ends a move between two steps; the same command goes on later.
 
-drain takes all copies from a memory node, so that it can be stopped: until it is, a copy may be put on it when another memory node fails. rebalance has each number served by
-the memory node that has joined with it, and spreads copies. abandon gives up what a number had whose copies are all lost: it begins anew, empty.
+drain takes all copies from a memory node, so that it can be stopped, and no others are put on it: until it is started again, or drain --undo, or rebalance. rebalance has each number
+served by the memory node that has joined with it, and spreads copies. abandon gives up what a number had whose copies are all lost: it begins anew, empty.
 adopt has a number served that waits since etcd has lost its data, by the memory node whose copy is to count.
 
 A rolling restart, with at least one memory node more than there are copies: for each of them drain, restart, rebalance.
@@ -36,6 +36,7 @@ type mover struct {
 	net   node.Network
 	force bool
 	from  string
+	undo  bool
 }
 
 func mnCommand(env *command.Env) *cli.Command {
@@ -71,7 +72,9 @@ func mnCommand(env *command.Env) *cli.Command {
 		return command.Complete(cmd)
 	}
 	return &cli.Command{Name: "mn", Usage: "move what memory nodes serve and have copies of", Category: "run", Description: mnDescription, Subcommands: []*cli.Command{
-		sub("drain", "take all copies from a memory node, which is to be stopped", "MEMORY-NODE", (*mover).drain),
+		sub("drain", "take all copies from a memory node, which is to be stopped", "MEMORY-NODE", (*mover).drain, func(m *mover) cli.Flag {
+			return &cli.BoolFlag{Name: "undo", Usage: "copies are put on it again, as there is need: rebalance spreads them", Destination: &m.undo}
+		}),
 		sub("rebalance", "have each number served by its own memory node, and spread copies", "", (*mover).rebalance),
 		sub("abandon", "give up what a number had whose copies are all lost", "MEMORY-NODE", (*mover).abandon, func(m *mover) cli.Flag {
 			return &cli.BoolFlag{Name: "force", Usage: "a copy on a memory node that is only cut off is given up, too", Destination: &m.force}
@@ -95,7 +98,14 @@ func (m *mover) show(step member.Step, s *member.State) {
 }
 
 func (m *mover) drain(ctx context.Context, at scheme.Mover, id fabric.MemID) error {
+	undo := func(s *member.State) (member.Step, error) { return s.Undrain(id) }
+	if m.undo {
+		return at.Move(ctx, undo, m.show)
+	}
 	if err := at.Move(ctx, func(s *member.State) (member.Step, error) { return s.Drain(id) }, m.show); err != nil {
+		if errors.Is(err, member.ErrNoHost) { // it cannot be stopped, so copies are welcome there
+			err = errors.Join(err, at.Move(ctx, undo, m.show))
+		}
 		return err
 	}
 	fmt.Fprintf(m.env.Stdout, "%v has no copies: stop it now\n", id)

@@ -350,6 +350,9 @@ func writeGroups(w io.Writer, groups []scheme.GroupInfo, nodes []computeRow) {
 	}
 	t.Write(w)
 	for _, g := range groups {
+		if g.Drained {
+			fmt.Fprintf(w, "  %s is drained: no copies are put on it, until declock mn rebalance or drain --undo\n", g.Number)
+		}
 		if g.Waits != "" {
 			fmt.Fprintf(w, "  %s is not served: %s\n", g.Number, g.Waits)
 		}

@@ -158,8 +158,9 @@ type GroupInfo struct {
 	Term     uint32        `json:"term"`     // of its locks: grows with each promotion
 	Epoch    uint32        `json:"epoch"`
 	Serving  bool          `json:"serving"`
-	Copies   []ReplicaInfo `json:"copies"`          // the primary's first
-	Waits    string        `json:"waits,omitempty"` // why it is not served, if etcd has lost its data, and what ends that
+	Copies   []ReplicaInfo `json:"copies"`            // the primary's first
+	Drained  bool          `json:"drained,omitempty"` // the memory node with this number gets no copies
+	Waits    string        `json:"waits,omitempty"`   // why it is not served, if etcd has lost its data, and what ends that
 }
 
 // A ReplicaInfo describes a copy.
