@@ -104,7 +104,7 @@ func (r *storeRun) run(ctx context.Context) (Metrics, error) {
 	if r.gen, err = traces.NewGenerator(traces.GenConfig{Preset: preset, Seed: r.m.Seed, Keys: r.keys, Clients: r.m.Clients}); err != nil {
 		return nil, err
 	}
-	sys, err := r.m.system(fabric.At(0, memory.TimesyncOffset))
+	sys, err := r.m.system(fabric.At(0, memory.TimesyncOffset), locks.ServerNs)
 	if err != nil {
 		return nil, err
 	}

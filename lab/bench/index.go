@@ -90,7 +90,7 @@ func (s *indexRun) build() error {
 	x := &s.x
 	size := uint64(64<<20) + 3*uint64(x.Keys)*uint64(x.KeySize+x.ValueSize+64)
 	mn := s.c.AddMN(size)
-	sys, err := (&Micro{Lock: x.Lock, CNs: x.CNs, Clients: x.Clients}).system(fabric.At(mn, memory.TimesyncOffset))
+	sys, err := (&Micro{Lock: x.Lock, CNs: x.CNs, Clients: x.Clients}).system(fabric.At(mn, memory.TimesyncOffset), locks.ServerNs)
 	if err != nil {
 		return err
 	}

@@ -168,13 +168,13 @@ func (m *Micro) Validate() error {
 	return errors.Join(errs...)
 }
 
-// system sets the lock up for a cluster with a word for the synchronisation of clocks.
-func (m *Micro) system(counter fabric.Addr) (*locks.System, error) {
+// system sets the lock up for a cluster with a word for the synchronisation of clocks; a server takes some virtual time for a request.
+func (m *Micro) system(counter fabric.Addr, serverNs fabric.Time) (*locks.System, error) {
 	mech, err := locks.Lookup(m.Lock)
 	if err != nil {
 		return nil, err
 	}
-	c := locks.Config{CNs: m.CNs, Clients: (m.Clients + m.CNs - 1) / m.CNs, Counter: counter}
+	c := locks.Config{CNs: m.CNs, Clients: (m.Clients + m.CNs - 1) / m.CNs, Counter: counter, ServerNs: serverNs}
 	if m.Capacity != 0 {
 		c.CapacityBits = uint8(bits.TrailingZeros(uint(m.Capacity)))
 	}

@@ -30,7 +30,7 @@ type Part struct {
 // MemorySize returns the bytes that the locks and their data take.
 func (m Micro) MemorySize() (uint64, error) {
 	m = m.WithDefaults()
-	sys, err := m.system(0)
+	sys, err := m.system(0, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -66,7 +66,7 @@ func Real(ctx context.Context, m Micro, part Part) (*Result, error) {
 	if part.First < 0 || part.First+len(part.Nodes) > m.CNs || len(part.Nodes) == 0 {
 		return nil, fmt.Errorf("%w: compute nodes %d to %d of %d", ErrMicro, part.First, part.First+len(part.Nodes)-1, m.CNs)
 	}
-	sys, err := m.system(part.Base.Add(counterOffset))
+	sys, err := m.system(part.Base.Add(counterOffset), 0)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/traces"
 )
 
@@ -39,7 +40,7 @@ func Sim(ctx context.Context, m Micro) (*Result, error) {
 // build makes the cluster and its clients. Clients are dealt out evenly.
 func (s *simRun) build() error {
 	m := &s.m
-	sys, err := m.system(fabric.At(0, counterOffset))
+	sys, err := m.system(fabric.At(0, counterOffset), locks.ServerNs)
 	if err != nil {
 		return err
 	}

@@ -5,12 +5,14 @@ import (
 
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lab/locks/drtm"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/rmarw"
+	"github.com/declock/declock/lab/locks/server"
 	"github.com/declock/declock/lab/locks/shift"
 	"github.com/declock/declock/lock"
 )
@@ -24,13 +26,15 @@ type baselineLock struct {
 	crashable bool
 	// synced: it relies on clocks that differ by less than 50 us.
 	synced bool
+	// served: it does not survive a crash of cn1.
+	served bool
 	// cycles: Scenario.CountMax is how many tickets it draws until it resets its counters.
 	cycles bool
 	// layout is where a lock's bytes are. Data begins behind them.
 	layout lock.Layout
 	// fair is how many later requests may pass one, for each client of the cluster; 0: any number. The most that
 	// 1500 seeds of class FieldFair showed was 0.9 (mcs), 5.7 (dslr: readers that come while one sleeps), 1.9 (dslr+),
-	// 3.8 (shift) and 4.0 (shift-artifact). The bounds are about the double.
+	// 3.8 (shift), 4.0 (shift-artifact) and 2.0 (server). The bounds are about the double.
 	fair int
 	join func(s *Scenario) func(fabric.Node) *locks.Node
 }
@@ -46,6 +50,9 @@ var baselineLocks = []baselineLock{
 	{name: "shift-artifact", layout: shift.Layout, atomics: true, crashable: true, fair: 8, join: joinShift(true)},
 	{name: "drtm", layout: drtm.Config{}.Layout(), crashable: true, synced: true, join: always(locks.DrTM(drtm.Config{LeaseNs: 400 * fabric.Microsecond, RetryNs: 5 * fabric.Microsecond}))},
 	{name: "rmarw", layout: rmarw.Config{}.Layout(), atomics: true, join: joinRMARW},
+	{name: "rpc", layout: server.Layout, crashable: true, served: true, join: always(locks.Server(server.Config{Kind: server.Retry}))},
+	{name: "server", layout: server.Layout, crashable: true, served: true, fair: 4, join: always(locks.Server(server.Config{Kind: server.Queue}))},
+	{name: "server-ro", layout: server.Layout, crashable: true, served: true, join: always(locks.Server(server.Config{Kind: server.ReadersFirst}))},
 }
 
 // baselineOf returns the lock of a name, or nil.
@@ -123,6 +130,9 @@ func (s *Scenario) field(d *drawer) {
 		s.Lock = pick(d, baselineNames(func(*baselineLock) bool { return true })...)
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
+	}
+	if baselineOf(s.Lock).served {
+		s.Plan = slices.DeleteFunc(s.Plan, func(f sim.Fault) bool { return f.Node == sim.OfCN(1) })
 	}
 	if baselineOf(s.Lock).synced {
 		s.SkewNs, s.DriftPM = min(s.SkewNs, 40*fabric.Microsecond), min(s.DriftPM, 20)

@@ -28,6 +28,8 @@ type Config struct {
 	// LeaseNs is for how long a lock with leases (dslr, shift; of drtm: its readers) may be held; 0 is the papers' 10 ms (drtm: 1 ms). On a
 	// machine that stops a client for longer, it must be more.
 	LeaseNs fabric.Time
+	// ServerNs is how long a worker of a server (rpc, server) takes for a request: in virtual time about [ServerNs]. 0: what it takes.
+	ServerNs fabric.Time
 	// CapacityBits, if not 0, makes DecLock's queues 2^n entries long.
 	CapacityBits uint8
 }
@@ -118,7 +120,7 @@ func Names() []string {
 // Lookup returns the mechanism of a name. Besides those of All there are
 // "local-bound:N", with a bound of N, and policies of DecLock with features: "declock-pf+batch"
 // (see hier.ParsePolicy); "dslr:busy", which polls without a pause, and "dslr:N", whose clients pause for at most N
-// microseconds while counters are reset.
+// microseconds while counters are reset; "rpc:N", "server:N" and "server-ro:N", whose server has N workers.
 func Lookup(name string) (Mechanism, error) {
 	for _, m := range mechanisms {
 		if m.Name == name {

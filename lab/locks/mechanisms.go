@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/rmarw"
+	"github.com/declock/declock/lab/locks/server"
 	"github.com/declock/declock/lab/locks/sherman"
 	"github.com/declock/declock/lab/locks/shift"
 	"github.com/declock/declock/lock"
@@ -33,6 +35,9 @@ var mechanisms = []Mechanism{
 	{Name: "shift-artifact", About: "ShiftLock as published: a handover does not count in memory", Needs: Needs{Atomic16: true}, setUp: shiftLock(true)},
 	{Name: "sherman", About: "Sherman's hierarchical lock: local-bound over cas", Silent: true, setUp: shermanLock(false)},
 	{Name: "sherman+notes", About: "sherman, whose holders leave the next one of the node what they would READ", Silent: true, setUp: shermanLock(true)},
+	{Name: "rpc", About: "a server's table; clients that are refused ask again", setUp: serverLock(server.Retry, serverWorkers)},
+	{Name: "server", About: "a server's queue: the traditional lock manager", setUp: serverLock(server.Queue, serverWorkers)},
+	{Name: "server-ro", About: "server, whose readers pass writers", setUp: serverLock(server.ReadersFirst, serverWorkers)},
 	{Name: "cql", About: "the queue-notify lock, flat: every client queues on the memory node", setUp: decLock("cql")},
 	{Name: "declock-tf", About: "DecLock by timestamp, task-fair", setUp: decLock("declock-tf")},
 	{Name: "declock-pf", About: "DecLock by timestamp, phase-fair", setUp: decLock("declock-pf")},
@@ -49,6 +54,12 @@ const (
 	backoffMinNs = 2 * fabric.Microsecond
 	backoffMaxNs = 1024 * backoffMinNs
 )
+
+// ServerNs is what a core of a server takes for a request in virtual time, by argument: its NIC delivers it, it polls, looks the lock up and answers.
+const ServerNs = fabric.Microsecond
+
+// serverWorkers are those of a server, unless the name says how many.
+const serverWorkers = 4
 
 // CAS returns how a node joins, for a configuration of the lock's own. So do those below, which set up an agent, too.
 func CAS(cfg cas.Config) func(fabric.Node) *Node {
@@ -94,6 +105,14 @@ func RMARW(cfg rmarw.Config) func(fabric.Node) *Node {
 	}
 }
 
+// Server returns how a node joins.
+func Server(cfg server.Config) func(fabric.Node) *Node {
+	return func(n fabric.Node) *Node {
+		first := server.ServerOf(n)
+		return &Node{Locker: func(p fabric.Port) lock.Locker { return server.New(p, first, cfg) }, Run: server.NewAgent(n, cfg).Run}
+	}
+}
+
 // Shift returns how a node joins.
 func Shift(cfg shift.Config) func(fabric.Node) *Node {
 	return func(n fabric.Node) *Node {
@@ -135,6 +154,13 @@ func rmarwLock(c *Config) (*System, error) {
 func shiftLock(artifact bool) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
 		return &System{layout: shift.Layout, join: Shift(shift.Config{Artifact: artifact, LeaseNs: c.LeaseNs})}, nil
+	}
+}
+
+// serverLock returns a server's lock.
+func serverLock(kind server.Kind, workers int) func(*Config) (*System, error) {
+	return func(c *Config) (*System, error) {
+		return &System{layout: server.Layout, join: Server(server.Config{Kind: kind, Plain: !c.Tokens, Workers: workers, ServiceNs: c.ServerNs})}, nil
 	}
 }
 
@@ -197,6 +223,12 @@ func varied(name string) (Mechanism, bool) {
 		}
 		us, err := strconv.ParseUint(variant, 10, 32)
 		return Mechanism{Name: name, About: "DSLR with a longest backoff of resets, in us", setUp: dslrLock(dslr.Config{ResetMaxNs: fabric.Time(us) * fabric.Microsecond})}, err == nil && us > 0
+	}
+	if kind, workers, ok := strings.Cut(name, ":"); ok {
+		if i := slices.Index([]string{"rpc", "server", "server-ro"}, kind); i >= 0 {
+			n, err := strconv.ParseUint(workers, 10, 8)
+			return Mechanism{Name: name, About: kind + " with so many workers", setUp: serverLock(server.Kind(i), int(n))}, err == nil && n > 0
+		}
 	}
 	if _, err := hier.ParsePolicy(name); err == nil && strings.ContainsAny(name, ":+") {
 		return Mechanism{Name: name, About: "DecLock by the policy " + name, setUp: decLock(name)}, true

@@ -22,7 +22,7 @@ const (
 )
 
 // Handovers are the locks whose handovers docs/handover.md shows: DecLock, also in a train, and each baseline lock.
-var Handovers = []string{"declock", Train, "cql", "cas", "cas-backoff", "sherman", "dslr", "dslr+", "mcs", "rmarw", "shift", "shift-artifact"}
+var Handovers = []string{"declock", Train, "cql", "cas", "cas-backoff", "sherman", "dslr", "dslr+", "mcs", "rmarw", "shift", "shift-artifact", "rpc", "server"}
 
 // A participant is a client of a handover.
 type participant struct {
@@ -62,7 +62,7 @@ func Handover(name string) (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	sys, err := m.New(locks.Config{CNs: cns, Clients: 2, Counter: fabric.At(0, handoverCounter), SyncIntervalNs: -1})
+	sys, err := m.New(locks.Config{CNs: cns, Clients: 2, Counter: fabric.At(0, handoverCounter), SyncIntervalNs: -1, ServerNs: locks.ServerNs})
 	if err != nil {
 		return nil, err
 	}

@@ -315,6 +315,9 @@ const (
 	shiftMessages = fabric.MsgLock + 0x20
 	dslrMessages  = fabric.MsgLock + 0x30
 	rmarwMessages = fabric.MsgLock + 0x40
+
+	ncosedMessages = fabric.MsgLock + 0x50
+	serverMessages = fabric.MsgLock + 0x60
 )
 
 // kinds are the names of the kinds of messages, from the first of each range on: docs/protocol.md has those of DecLock.
@@ -326,6 +329,9 @@ var kinds = map[fabric.MsgKind][]string{
 	mcsMessages:    {"Successor", "Handover", "Abandoned"},
 	shiftMessages:  {"Successor", "Handover", "ModeChanged", "Abandoned", "Recover"},
 	dslrMessages:   {"Abandoned", "ResetCounters"},
+	rmarwMessages:  {"Successor", "Handover", "ModeChanged", "Abandoned"},
+	ncosedMessages: {"Reader", "Writer", "Granted", "Releases", "Abandoned", "Released", "Await", "Ask"},
+	serverMessages: {"Acquire", "Cancel", "Release", "Granted", "Refused"},
 }
 
 // name returns the name of a kind of messages.

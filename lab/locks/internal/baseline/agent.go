@@ -17,7 +17,7 @@ func (t *Task) due() fabric.Time { return t.Due }
 type Tasks[T interface{ due() fabric.Time }] []T
 
 // Run handles the messages of an agent until its Port is closed or interrupted, and looks after
-// each task when it is due. What goes wrong with a single lock goes to report (nil: nowhere).
+// each task when it is due. What goes wrong with a single lock goes to report (nil: nowhere). handle must not keep the message.
 //
 // What an agent owes to the clients behind its tickets:
 //
@@ -29,25 +29,28 @@ type Tasks[T interface{ due() fabric.Time }] []T
 //   - Run ends, for the Port is closed (the node leaves, or has been fenced) or interrupted. Tickets that are left are dropped, and nothing
 //     waits for them: no baseline lock is a lock.Leaver. Leases take them back, or nothing does.
 func (a *Tasks[T]) Run(name string, p fabric.Port, look func(T) (done bool, err error), handle func(*fabric.Message) error, report func(error)) error {
+	var m fabric.Message
 	for {
 		next := fabric.Forever
 		for _, t := range *a {
 			next = min(next, t.due())
 		}
-		m, err := p.Recv(next)
+		var err error
+		m, err = p.Recv(next)
 		switch {
 		case errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrInterrupted):
 			return nil
 		case errors.Is(err, fabric.ErrDeadline):
-			var errs []error
+			err = nil
 			*a = slices.DeleteFunc(*a, func(t T) (done bool) {
 				if t.due() <= p.Now() {
-					done, err = look(t)
-					errs = append(errs, err)
+					var e error
+					if done, e = look(t); e != nil {
+						err = errors.Join(err, e)
+					}
 				}
 				return done
 			})
-			err = errors.Join(errs...)
 		case err != nil:
 			return err
 		default:

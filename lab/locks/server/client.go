@@ -1,0 +1,126 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/baseline"
+	"github.com/declock/declock/lock"
+)
+
+// A Locker is one client's access to the locks of a server.
+type Locker struct {
+	baseline.Client
+	server fabric.ClientID
+	cfg    Config
+	number uint64 // of the last acquisition
+	m      fabric.Message
+}
+
+var _ lock.Locker = (*Locker)(nil)
+
+// New returns the Locker of a client. server is that of all of them: see ServerOf.
+func New(port fabric.Port, server fabric.CNID, cfg Config) *Locker {
+	return &Locker{Client: baseline.New(port, true), server: fabric.AgentOf(server), cfg: cfg}
+}
+
+// ServerOf returns the number of the compute node that has the server: the lowest that is live when a node joins. The first one must stay.
+func ServerOf(n fabric.Node) fabric.CNID {
+	first, _ := n.View().Live.Next(0)
+	return first
+}
+
+// Acquire implements lock.Locker.
+func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
+	if err := baseline.Check(h, r); err != nil {
+		return err
+	}
+	*h = lock.Hold{Lock: r.Lock, Mode: r.Mode}
+	l.number++
+	h.Word = l.number
+	if err := l.acquire(h, r); err != nil {
+		return fmt.Errorf("server: acquire %v %v: %w", r.Mode, r.Lock, err)
+	}
+	h.Aux, h.Held = l, true
+	l.Counters.Acquires++
+	return nil
+}
+
+// acquire asks until the server grants.
+func (l *Locker) acquire(h *lock.Hold, r *lock.Request) error {
+	for k := 1; ; k++ {
+		answer, err := l.ask(h, r)
+		switch {
+		case err != nil:
+			return errors.Join(l.GaveUp(err), l.tell(msgCancel, h))
+		case answer.Kind == msgGranted:
+			h.Token = lock.Token(answer.Body[2])
+			if k == 1 && answer.Body[3] == 0 {
+				l.Counters.Immediate++
+			} else {
+				l.Counters.Waits++
+			}
+			return l.read(h, r)
+		case r.Try:
+			l.Counters.Busy++
+			return lock.ErrBusy
+		}
+		l.Counters.Retries++
+		if err := l.Pause(r, baseline.Soon(k), 0); err != nil {
+			return err
+		}
+	}
+}
+
+// ask sends the request and waits for the answer to it.
+func (l *Locker) ask(h *lock.Hold, r *lock.Request) (fabric.Message, error) {
+	wish := uint64(r.Mode)
+	if r.Try || l.cfg.Kind == Retry {
+		wish |= now
+	}
+	l.m = fabric.Message{Kind: msgAcquire, Body: [7]uint64{uint64(r.Lock), h.Word, wish}}
+	if err := l.Port().Send(l.server, &l.m); err != nil {
+		return l.m, err
+	}
+	for {
+		m, err := l.Port().Recv(r.Until())
+		if err != nil || m.Kind >= msgGranted && m.Kind <= msgRefused && m.Body[0] == uint64(r.Lock) && m.Body[1] == h.Word {
+			return m, err
+		}
+	}
+}
+
+// read does the caller's READs, behind one of the lock's word: all are on its memory node, or refused.
+func (l *Locker) read(h *lock.Hold, r *lock.Request) error {
+	if len(r.Reads) == 0 {
+		return nil
+	}
+	l.Ops[0] = fabric.Load(r.Lock)
+	n := 1 + copy(l.Ops[1:], r.Reads)
+	l.Counters.AcquireOps++
+	err := l.Port().Do(l.Ops[:n])
+	copy(r.Reads, l.Ops[1:n])
+	if err != nil {
+		return errors.Join(err, l.tell(msgRelease, h))
+	}
+	return nil
+}
+
+// tell tells the server about an acquisition.
+func (l *Locker) tell(kind fabric.MsgKind, h *lock.Hold) error {
+	l.m = fabric.Message{Kind: kind, Body: [7]uint64{uint64(h.Lock), h.Word}}
+	return l.Port().Send(l.server, &l.m)
+}
+
+// Release implements lock.Locker.
+func (l *Locker) Release(h *lock.Hold, before []fabric.Op) error {
+	if by, ok := h.Aux.(*Locker); !h.Held || !ok || by != l || len(before) > lock.MaxPiggyback {
+		return baseline.Misuse(h, before)
+	}
+	h.Held, h.Aux = false, nil
+	if err := errors.Join(l.Port().Do(before), l.tell(msgRelease, h)); err != nil {
+		return fmt.Errorf("server: release %v %v: %w", h.Mode, h.Lock, err)
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+// Package server is locking by messages to a server: the RPC lock of ShiftLock's evaluation, and the traditional lock manager of DSLR's, with its
+// variant in which readers pass writers.
+//
+// [Locker] is one client's lock.Locker. [Agent] must run on each compute node; that of the node with the lowest number is the server. It has
+// the table of all locks: what lies in a lock's memory means nothing, and its address is its name.
+//
+// A client sends a request and waits for the answer. What comes then depends on [Config.Kind]:
+//
+//   - [Retry]: the server refuses a lock that is not free for the mode, and the client asks again at once;
+//   - [Queue]: the server puts the request at the end of the lock's queue, and answers when it is its turn;
+//   - [ReadersFirst]: so it does, but readers are granted a lock that readers hold though writers wait: at most [Config.Passes] before one writer.
+//
+// A release is a message without an answer, sent when the operations before it have been executed.
+//
+// The server has some workers ([Config.Workers]) that take one request after the other, in the order of arrival, and each takes some time for
+// one ([Config.ServiceNs]): so in virtual time its CPU is a bottleneck, as in the papers. In real time requests take what they take.
+//
+// # Differences from the papers
+//
+//   - The papers' servers run on the machine that has the memory. Memory nodes of this project have no programs, so the server is on a compute node,
+//     and shares a NIC with its clients.
+//   - A client that gives up sends a message, which takes its request out of the queue or releases the lock. DSLR's evaluation gives up after a number
+//     of retries, and does not say how.
+//   - Traditional locking in DSLR's evaluation has a lock manager on each node, for the objects of that node. There is one memory node here, and one server.
+//
+// # Fencing tokens
+//
+// The server counts exclusive grants of each lock. With [Config.Plain] it forgets locks that no client holds or wants, and Token is always 0.
+//
+// # Failures
+//
+// When a compute node has left the view, which is after all memory nodes have cut it off, the server releases what its clients held, and forgets what
+// they wanted. If the server itself crashes, its table is lost, and nothing replaces it: all that wait do so until their deadlines, and requests fail.
+//
+// Source: J. Gao, Q. Wang, J. Shu, "ShiftLock: Mitigate One-sided RDMA Lock Contention via Handover", FAST 2025, section 4.1; published code
+// github.com/thustorage/shiftlock; D. Y. Yoon, M. Chowdhury, B. Mozafari, "Distributed Lock Management with RDMA: Decentralization without
+// Starvation", SIGMOD 2018, sections 6.1 and 6.4.
+package server

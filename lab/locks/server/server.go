@@ -1,0 +1,233 @@
+package server
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/baseline"
+	"github.com/declock/declock/lock"
+)
+
+// Kind is what the server does with a request for a lock that is not free for it.
+type Kind uint8
+
+// See the package's comment.
+const (
+	Retry Kind = iota
+	Queue
+	ReadersFirst
+)
+
+// Config chooses a variant. All clients and the server must have the same.
+type Config struct {
+	Kind Kind
+	// Plain: no fencing tokens.
+	Plain bool
+	// ServiceNs is how long a worker takes for a request, and Workers how many there are; 0 is 1.
+	ServiceNs fabric.Time
+	Workers   int
+	// Passes is how many readers may pass a writer that waits, of ReadersFirst; 0 is 10.
+	Passes int
+}
+
+// defaultPasses is the bound of DSLR's evaluation (its section 6.4).
+const defaultPasses = 10
+
+// Layout is that of a lock. Its bytes mean nothing.
+var Layout = lock.Layout{Size: 8, Align: 8}
+
+// Kinds of messages. Body: the lock, the number of the client's acquisition.
+const (
+	msgAcquire = baseline.MsgServer + iota // and the mode, with the bit now
+	msgCancel                              // the acquisition has ended
+	msgRelease
+	msgGranted // and the token, and 1 after a wait in the queue
+	msgRefused
+)
+
+// now is the bit of a request that is not to wait in the queue.
+const now = 1 << 8
+
+// A claim is what a client holds or wants.
+type claim struct {
+	client fabric.ClientID
+	number uint64
+	mode   lock.Mode
+}
+
+// An entry is a lock in the table of the server.
+type entry struct {
+	lock    fabric.Addr
+	holders []claim // all of one mode
+	queue   []claim
+	passed  int // readers that have passed the first writer of the queue
+	token   lock.Token
+}
+
+// An Agent is the server, on one of the compute nodes. On the others it has nothing to do. It uses the node's agent Port.
+type Agent struct {
+	port  fabric.Port
+	node  fabric.Node
+	cfg   Config
+	tasks baseline.Tasks[*request]
+	free  []fabric.Time // when each worker is
+	table map[fabric.Addr]*entry
+	m     fabric.Message
+	// Entries and requests to be used again.
+	entries  []*entry
+	requests []*request
+}
+
+// A request is a message that a worker has.
+type request struct {
+	baseline.Task
+	fabric.Message
+}
+
+// NewAgent returns the agent of a node.
+func NewAgent(node fabric.Node, cfg Config) *Agent {
+	cfg.Passes = cmp.Or(cfg.Passes, defaultPasses)
+	return &Agent{port: node.Agent(), node: node, cfg: cfg, free: make([]fabric.Time, max(cfg.Workers, 1)), table: map[fabric.Addr]*entry{}}
+}
+
+// Run serves until the Port is closed or interrupted. What goes wrong with a single lock goes to report (nil: nowhere).
+func (a *Agent) Run(report func(error)) error {
+	return a.tasks.Run("server", a.port, func(r *request) (bool, error) {
+		a.serve(&r.Message)
+		a.requests = append(a.requests, r)
+		return true, nil
+	}, a.take, report)
+}
+
+// take gives a message to the worker that is free first.
+func (a *Agent) take(m *fabric.Message) error {
+	switch {
+	case m.Kind == fabric.MsgView:
+		a.forgetCrashed()
+		return nil
+	case m.Kind < msgAcquire || m.Kind > msgRelease:
+		return nil
+	case a.cfg.ServiceNs == 0:
+		a.serve(m)
+		return nil
+	}
+	first := slices.Index(a.free, slices.Min(a.free))
+	a.free[first] = max(a.free[first], a.port.Now()) + a.cfg.ServiceNs
+	r := spare(&a.requests)
+	*r = request{baseline.Task{Due: a.free[first]}, *m}
+	a.tasks = append(a.tasks, r)
+	return nil
+}
+
+// spare returns memory that is used again, or new.
+func spare[T any](list *[]*T) *T {
+	n := len(*list)
+	if n == 0 {
+		return new(T)
+	}
+	t := (*list)[n-1]
+	*list = (*list)[:n-1]
+	return t
+}
+
+// serve does what a message asks for.
+func (a *Agent) serve(m *fabric.Message) {
+	l, c := fabric.Addr(m.Body[0]), claim{client: m.From, number: m.Body[1], mode: lock.Mode(m.Body[2] &^ now)}
+	e := a.table[l]
+	if e == nil {
+		e = spare(&a.entries)
+		*e = entry{lock: l, holders: e.holders[:0], queue: e.queue[:0]}
+		a.table[l] = e
+	}
+	switch {
+	case !a.node.View().Live.Has(m.From.CN()): // it has crashed meanwhile
+	case m.Kind != msgAcquire:
+		a.drop(e, func(x claim) bool { return x.client == c.client && x.number == c.number })
+	case e.admits(c.mode) && len(e.queue) == 0:
+		a.grant(e, c, 0)
+	case a.cfg.Kind == ReadersFirst && a.passes(e, c):
+	case m.Body[2]&now != 0:
+		a.answer(l, &c, msgRefused, 0, 0)
+	default:
+		e.queue = append(e.queue, c)
+	}
+	a.tidy(e)
+}
+
+// admits reports whether a lock is free for a mode.
+func (e *entry) admits(m lock.Mode) bool {
+	return len(e.holders) == 0 || m == lock.Shared && e.holders[0].mode == lock.Shared
+}
+
+// grant makes a client a holder. waited is 1 if it was in the queue.
+func (a *Agent) grant(e *entry, c claim, waited uint64) {
+	e.holders = append(e.holders, c)
+	token := e.token
+	if c.mode == lock.Exclusive {
+		e.token++
+		e.passed, token = 0, e.token
+	}
+	if a.cfg.Plain {
+		token = 0
+	}
+	a.answer(e.lock, &c, msgGranted, uint64(token), waited)
+}
+
+// passes grants a reader a lock that readers hold, though a writer waits, and reports whether it has.
+func (a *Agent) passes(e *entry, c claim) bool {
+	if c.mode != lock.Shared || len(e.holders) == 0 || !e.admits(lock.Shared) || e.passed >= a.cfg.Passes {
+		return false
+	}
+	e.passed++
+	a.grant(e, c, 0)
+	return true
+}
+
+// drop takes claims out of a lock, and grants what can be granted then.
+func (a *Agent) drop(e *entry, which func(claim) bool) {
+	e.holders = slices.DeleteFunc(e.holders, which)
+	e.queue = slices.DeleteFunc(e.queue, which)
+	for len(e.queue) > 0 && e.admits(e.queue[0].mode) {
+		c := e.queue[0]
+		e.queue = slices.Delete(e.queue, 0, 1)
+		a.grant(e, c, 1)
+	}
+	if a.cfg.Kind != ReadersFirst {
+		return
+	}
+	for i := 0; i < len(e.queue); i++ { // readers that come behind a writer
+		if c := e.queue[i]; a.passes(e, c) {
+			e.queue = slices.Delete(e.queue, i, i+1)
+			i--
+		}
+	}
+}
+
+// tidy forgets a lock that no client holds or wants, but for its token.
+func (a *Agent) tidy(e *entry) {
+	if len(e.holders)+len(e.queue) == 0 && (a.cfg.Plain || e.token == 0) {
+		delete(a.table, e.lock)
+		a.entries = append(a.entries, e)
+	}
+}
+
+// answer sends a client an answer. To a node that has gone, none: its claims are dropped with the next view.
+func (a *Agent) answer(l fabric.Addr, c *claim, kind fabric.MsgKind, token, waited uint64) {
+	a.m = fabric.Message{Kind: kind, Body: [7]uint64{uint64(l), c.number, token, waited}}
+	_ = a.port.Send(c.client, &a.m)
+}
+
+// forgetCrashed drops the claims of nodes that have left the view.
+func (a *Agent) forgetCrashed() {
+	live := a.node.View().Live
+	gone := func(c claim) bool { return !live.Has(c.client.CN()) }
+	for _, l := range slices.Sorted(maps.Keys(a.table)) {
+		e := a.table[l]
+		if slices.ContainsFunc(e.holders, gone) || slices.ContainsFunc(e.queue, gone) {
+			a.drop(e, gone)
+			a.tidy(e)
+		}
+	}
+}

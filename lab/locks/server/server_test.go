@@ -1,0 +1,148 @@
+package server_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks/server"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/lock/locktest"
+)
+
+const us = fabric.Microsecond
+
+// join returns how a node gets locks of a variant.
+func join(cfg server.Config) locktest.Join[*server.Locker] {
+	return func(n fabric.Node) (func(fabric.Port) *server.Locker, locktest.Agent) {
+		return func(p fabric.Port) *server.Locker { return server.New(p, server.ServerOf(n), cfg) }, server.NewAgent(n, cfg)
+	}
+}
+
+func TestConformance(t *testing.T) {
+	for name, cfg := range map[string]server.Config{
+		"retry":                {Kind: server.Retry},
+		"queue":                {Kind: server.Queue},
+		"queue, plain":         {Kind: server.Queue, Plain: true},
+		"readers first":        {Kind: server.ReadersFirst},
+		"retry, slow servers":  {Kind: server.Retry, ServiceNs: us, Workers: 2},
+		"queue, a slow server": {Kind: server.Queue, ServiceNs: us},
+	} {
+		m := locktest.Mechanism{Layout: server.Layout, NoTokens: cfg.Plain, Start: join(cfg).Start}
+		t.Run(name, func(t *testing.T) {
+			if cfg.ServiceNs > 0 {
+				locktest.Run(t, locktest.Sim(1), m)
+				return
+			}
+			locktest.All(t, 3, m)
+		})
+	}
+}
+
+type actor = locktest.Actor[*server.Locker]
+
+// Of two clients that queue the first to come is the first to be granted; with Retry it is chance; readers pass a writer with ReadersFirst, and only a
+// number of them.
+func TestKinds(t *testing.T) {
+	for kind, want := range map[server.Kind]int{server.Queue: 0, server.ReadersFirst: 3} {
+		var order []lock.Mode
+		locktest.Play(t, 7, join(server.Config{Kind: kind, Passes: 3}), func(k *actor) {
+			mode := lock.Shared
+			if k.I == 1 {
+				mode = lock.Exclusive
+			}
+			k.At(fabric.Time(k.I) * 10 * us)
+			k.Acquire(mode)
+			order = append(order, mode)
+			k.After(200 * us)
+			k.Release()
+		})
+		if before := slices.Index(order, lock.Exclusive) - 1; len(order) != 7 || before != want {
+			t.Errorf("kind %v: grants %v, %d readers pass the writer, want %d", kind, order, before, want)
+		}
+	}
+}
+
+// Requests wait for a worker: throughput is workers over service time.
+func TestServiceTime(t *testing.T) {
+	for _, workers := range []int{1, 4} {
+		requests, until := 0, 2*fabric.Millisecond
+		s := locktest.Play(t, 16, join(server.Config{Kind: server.Queue, ServiceNs: 10 * us, Workers: workers}), func(k *actor) {
+			own := k.Lock.Add(8 * uint64(k.I))
+			for k.P.Now() < until {
+				k.Must(k.L.Acquire(&k.H, &lock.Request{Lock: own, Mode: lock.Exclusive}))
+				k.Release()
+				requests += 2
+			}
+		})
+		// The last releases are still under way.
+		if most := workers * int(s.Now()/(10*us)); requests > most+16 || requests < most*8/10 {
+			t.Errorf("%d workers: %d requests in %d us, want about %d", workers, requests, s.Now()/us, most)
+		}
+	}
+}
+
+// A client that gives up is taken out of the queue; what was granted to it meanwhile is released.
+func TestGiveUp(t *testing.T) {
+	for _, deadline := range []fabric.Time{60 * us, 108 * us} { // while it waits; while the grant is on its way
+		grants := 0
+		locktest.Play(t, 3, join(server.Config{Kind: server.Queue}), func(k *actor) {
+			k.At(fabric.Time(k.I) * 10 * us)
+			r := lock.Request{Lock: k.Lock, Mode: lock.Exclusive}
+			if k.I == 1 {
+				r.Deadline = deadline
+			}
+			switch err := k.L.Acquire(&k.H, &r); {
+			case err == nil:
+				grants++
+				k.At(100 * us)
+				k.Release()
+			case k.I != 1 || !errors.Is(err, lock.ErrTimeout):
+				t.Errorf("client %d: %v", k.I, err)
+			}
+		})
+		if grants < 2 {
+			t.Errorf("deadline at %d us: %d grants", deadline/us, grants)
+		}
+	}
+}
+
+// When a node crashes, the server releases what its clients held, and forgets what they wanted.
+func TestCrash(t *testing.T) {
+	for _, kind := range []server.Kind{server.Retry, server.Queue} {
+		c := sim.New(sim.Config{NIC: sim.Ideal(), DetectDelay: 50 * us})
+		defer c.Close()
+		a := fabric.At(c.AddMN(1<<20), 4096)
+		granted := fabric.Time(0)
+		for i := range 4 { // the server, a holder, a waiter, and one that stays
+			n, cfg := c.AddCN(), server.Config{Kind: kind}
+			c.GoAgent(n, func(fabric.Port) { _ = server.NewAgent(n, cfg).Run(nil) })
+			if i == 0 {
+				continue
+			}
+			c.Go(n, "client", func(p fabric.Port) {
+				var h lock.Hold
+				_ = p.Pause(fabric.Time(i) * 10 * us)
+				l := server.New(p, server.ServerOf(n), cfg)
+				if err := l.Acquire(&h, &lock.Request{Lock: a, Mode: lock.Exclusive, Deadline: fabric.Millisecond}); err != nil {
+					t.Error(err)
+				}
+				if granted = p.Now(); i == 3 {
+					_ = l.Release(&h, nil)
+				}
+				_ = p.Pause(fabric.Second)
+			})
+			if i < 3 {
+				c.At(100*us, func() { c.Kill(n) })
+			}
+		}
+		if err := c.Run(); err != nil {
+			t.Error(err)
+		}
+		if granted < 150*us || granted > 300*us {
+			t.Errorf("kind %v: granted at %d us, want soon after the crash is noticed at 150", kind, granted/us)
+		}
+	}
+}
