@@ -12,7 +12,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
-	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/memory/handle"
 )
 
 // A collection is a store or tree that this process has open; its methods are those of objstore.Store and btree.Tree.
@@ -220,7 +220,7 @@ func (c *Cluster) drain() error {
 			cl, err = x.opened(s.Locker())
 		}
 		if err == nil {
-			if err = cl.Leave(); errors.Is(err, objstore.ErrUnsettled) {
+			if err = cl.Leave(); errors.Is(err, handle.ErrUnsettled) {
 				c.node.Unsettled()
 			}
 			cl.Close()

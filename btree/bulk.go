@@ -6,7 +6,6 @@ import (
 	"iter"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 )
 
 // BulkOptions of BulkLoad.
@@ -265,8 +264,7 @@ func (l *loader) flush(level int, high []byte, some bool, link ptr) error {
 	} else {
 		used := m.build(c.right)
 		finish(c.right, stateAlive, used)
-		c.ops[0] = fabric.Write(c.t.slotAddr(f.self, classNode), c.right[:used])
-		if err := lock.Do(c.l, c.ops[:1]); err != nil {
+		if err := c.writeUnlinked(f.self, classNode, c.right[:used]); err != nil {
 			return fmt.Errorf("btree: node %v: %w", f.self, err)
 		}
 	}
@@ -289,13 +287,17 @@ func (l *loader) publish() error {
 	m.version, m.token = c.n.version+1, max(c.n.token, c.hold.Token)
 	used := m.build(c.left)
 	w := finish(c.left, stateShadow, used)
-	a := c.t.slotAddr(m.self, classNode)
+	a, root, alive := c.t.slotAddr(m.self, classNode), c.t.h.Parts[0].Base.Add(rootOffset), makeWord(stateAlive, used, w.crc())
+	if err := c.mirror(m.self, c.left[:used], alive, fabric.Store(root, uint64(l.root))); err != nil {
+		l.lose()
+		return c.unlock(err)
+	}
 	c.before[0] = fabric.Write(c.t.slotAddr(shadow, classNode), c.left[:used])
 	c.before[1] = fabric.Store(a, uint64(movingWord(m.version, shadow)))
-	c.before[2] = fabric.Store(c.t.h.Parts[0].Base.Add(rootOffset), uint64(l.root))
+	c.before[2] = fabric.Store(root, uint64(l.root))
 	c.before[3] = fabric.Write(a.Add(8), c.left[8:used])
-	c.before[4] = fabric.Store(a, uint64(makeWord(stateAlive, used, w.crc())))
-	if err := c.release(5, nil); err != nil {
+	c.before[4] = fabric.Store(a, uint64(alive))
+	if err := c.publish(m.self, 5); err != nil {
 		c.lose(shadow)
 		c.shadow[0].Store(0)
 		l.lose()

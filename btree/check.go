@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 )
 
 // CheckOptions of Check.
@@ -17,6 +16,9 @@ type CheckOptions struct {
 	// Reclaim, if it is set, tells which compute nodes live; then a tree that is sound gets back the slots that no compute node has any more
 	// (Client.Reclaim), and is checked again.
 	Reclaim func() fabric.View
+	// Backups compares what backups in sync have with the primaries. They may differ where a compute node has crashed, or an operation has failed, until that has been repaired
+	// (Client.ReclaimStep).
+	Backups bool
 }
 
 // A LevelReport is what a level of a tree holds.
@@ -101,6 +103,8 @@ type checker struct {
 	slots slotMap
 	n     node
 	items []item
+
+	backups bool // are compared
 }
 
 func (k *checker) problem(format string, args ...any) {
@@ -125,7 +129,7 @@ func (c *Client) Check(o CheckOptions) (*Report, error) {
 		return nil, err
 	}
 	for round := 0; ; round++ {
-		k := &checker{c: c, r: &Report{}}
+		k := &checker{c: c, r: &Report{}, backups: o.Backups}
 		if err := k.run(); err != nil {
 			return nil, err
 		}
@@ -156,6 +160,9 @@ func (k *checker) run() error {
 		return err
 	}
 	root := ptr(c.t.root.Load())
+	if err := k.words(); err != nil {
+		return err
+	}
 	var n node
 	if err := c.read(&n, c.inner, root); err != nil {
 		if errors.Is(err, ErrCorrupt) || err == errGone {
@@ -264,7 +271,7 @@ func (k *checker) node(p ptr, level uint8, edge []byte) (bool, error) {
 		return false, nil
 	}
 	c.ops[0] = fabric.Load(c.t.slotAddr(p, classNode))
-	if err := lock.Do(c.l, c.ops[:1]); err != nil {
+	if err := c.do(p.node(), c.ops[:1]); err != nil {
 		return false, fmt.Errorf("btree: node %v: %w", p, err)
 	}
 	if w := word(c.ops[0].Old); w.state() == stateMoving {
@@ -290,7 +297,7 @@ func (k *checker) node(p ptr, level uint8, edge []byte) (bool, error) {
 		return false, nil
 	}
 	k.slots.use(k, p.slot(), classNode)
-	return true, nil
+	return true, k.compare(p, classNode, n.b[:n.used])
 }
 
 // entries checks the records of the node and appends its separators, if it is an inner node.
@@ -338,6 +345,7 @@ func (k *checker) value(x *item) error {
 	}
 	if o := decodeOutOfLine(x.value); err == nil {
 		k.slots.use(k, o.at, classFor(o.size))
+		return k.compare(o.at, classFor(o.size), k.c.value[:o.size])
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package btree
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -47,7 +48,10 @@ type Client struct {
 
 	childBuf  [childSize]byte
 	outBuf    [outOfLineSize]byte
-	uncertain bool // the operation has been sent to the memory node
+	uncertain bool // the operation has been sent to a memory node
+	mirrored  mirrored
+	walking   walking
+	patience  fabric.Time // with a lock; 0: see Config.LockTimeoutNs
 
 	user    reclaim.User
 	stats   Stats
@@ -74,6 +78,8 @@ type Stats struct {
 	Completed uint64 // separators of half-split nodes added
 	Repaired  uint64 // separators repaired that led to nodes which were gone
 	Deferred  uint64 // repairs deferred to the next visitor, because of an error
+	Walks     uint64 // through the tree, to compare backups with primaries
+	Settled   uint64 // nodes whose backups were made what the primary is
 	Leaked    uint64 // slots lost to the tree by failed operations, until this compute node closes it or crashes
 }
 
@@ -130,7 +136,7 @@ func (c *Client) takeShadows() error {
 		if errors.Is(err, fabric.ErrUnknownOutcome) && !errors.Is(err, fabric.ErrInterrupted) {
 			_, err = c.shadowOn(i) // this client was the first to find it out
 		}
-		if err != nil && !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, ErrNoSpace) {
+		if err != nil && !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, ErrNoSpace) && !(c.t.h.Parts[i].Replicated() && handle.Replaced(err)) {
 			return err
 		}
 	}
@@ -167,12 +173,12 @@ func (c *Client) discard() {
 		c.user.Exit()
 	}
 	c.t.h.Member.Remove(&c.user)
-	for _, b := range [][]byte{c.leaf, c.inner, c.left, c.right, c.aux, c.value} {
+	for _, b := range [][]byte{c.leaf, c.inner, c.left, c.right, c.aux, c.value, c.mirrored.image, c.walking.there} {
 		if b != nil {
 			c.port.Free(b)
 		}
 	}
-	c.leaf, c.inner, c.left, c.right, c.aux, c.value = nil, nil, nil, nil, nil, nil
+	c.leaf, c.inner, c.left, c.right, c.aux, c.value, c.mirrored.image, c.walking.there = nil, nil, nil, nil, nil, nil, nil, nil
 	c.work.Close()
 }
 
@@ -194,7 +200,7 @@ func (c *Client) read(n *node, b []byte, p ptr) error {
 	var before word // whose shadow was another node's
 	for range maxTries {
 		c.ops[0] = fabric.Read(c.t.slotAddr(p, classNode), b)
-		if err := lock.Do(c.l, c.ops[:1]); err != nil {
+		if err := c.do(p.node(), c.ops[:1]); err != nil {
 			return fmt.Errorf("btree: node %v: %w", p, err)
 		}
 		err := n.decode(b, p)
@@ -223,7 +229,7 @@ func (c *Client) readShadow(n *node, b []byte, p ptr) error {
 	}
 	c.stats.Shadows++
 	c.ops[0] = fabric.Read(c.t.slotAddr(s, classNode), b)
-	if err := lock.Do(c.l, c.ops[:1]); err != nil {
+	if err := c.do(s.node(), c.ops[:1]); err != nil {
 		return fmt.Errorf("btree: shadow of node %v: %w", p, err)
 	}
 	return n.decodeShadow(b, p, moving)
@@ -382,7 +388,7 @@ func (c *Client) fromRoot(s *search) (ptr, *inner, error) {
 
 // loadRoot reads the root's ptr.
 func (c *Client) loadRoot() error {
-	return c.t.loadRoot(func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
+	return c.t.loadRoot(func(ops []fabric.Op) error { return c.do(0, ops) })
 }
 
 // keep puts a copy of an inner node that was READ into the cache.
@@ -553,7 +559,7 @@ func (c *Client) lock(n *node, b []byte, p ptr) error {
 	}
 	c.reads[0] = fabric.Read(c.t.slotAddr(p, classNode), b)
 	c.req = lock.Request{Lock: c.t.lockAddr(p), Mode: lock.Exclusive, Reads: c.reads[:], Handoff: b}
-	if t := c.t.cfg.LockTimeoutNs; t != 0 {
+	if t := cmp.Or(c.patience, c.t.cfg.LockTimeoutNs); t != 0 {
 		c.req.Deadline = c.port.Now() + t
 	}
 	if err := c.l.Acquire(&c.hold, &c.req); err != nil {
@@ -594,6 +600,9 @@ func (c *Client) redo(n *node, b []byte, p ptr) error {
 	}
 	w := finish(b, stateAlive, n.used)
 	n.word = w
+	if err := c.mirror(p, b[:n.used], w); err != nil {
+		return err
+	}
 	a := c.t.slotAddr(p, classNode)
 	c.ops[0] = fabric.Write(a.Add(8), b[8:n.used])
 	c.ops[1] = fabric.Store(a, uint64(w))

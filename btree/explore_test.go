@@ -44,7 +44,7 @@ type exploring struct {
 func (p program) build(t *testing.T) func(*explore.Cluster) {
 	return func(c *explore.Cluster) {
 		g := &exploring{history: &history{}, p: p, c: c, w: &world{t: t, c: c.Cluster}, before: map[string]string{}}
-		g.w.populate(1, 1<<20, len(p.clients)+1)
+		g.w.populate(1, 1<<20, len(p.clients)+1, 0)
 		cfg := g.w.tiny()
 		var trees []*Tree
 		for i := range len(p.clients) + 1 {

@@ -17,7 +17,9 @@ func (c *Client) Flush() (removed uint64, err error) {
 			return removed, err
 		}
 		var n uint64
-		if n, edge, more, err = c.flushLeaf(edge); err != nil {
+		var next []byte
+		err = c.outlast(func() (err error) { n, next, more, err = c.flushLeaf(edge); return err })
+		if edge = next; err != nil {
 			return removed, fmt.Errorf("btree: flush: %w", err)
 		}
 		removed += n
@@ -31,7 +33,9 @@ func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, 
 	defer c.user.Exit()
 	n := &c.n
 	c.search.begin(0, key, false, true)
-	if err := c.seek(&c.search, n, c.leaf); err != nil {
+	err = c.seek(&c.search, n, c.leaf)
+	c.uncertain = false // see putEncoded
+	if err != nil {
 		return 0, nil, false, err
 	}
 	next, more = bytes.Clone(n.high.key), n.high.some

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 )
 
 // check validates an operation's key and value.
@@ -89,7 +88,7 @@ func (c *Client) load(r *record) ([]byte, error) {
 			return nil, err
 		}
 		c.ops[0] = fabric.Read(c.t.slotAddr(o.at, classFor(o.size)), b)
-		if err := lock.Do(c.l, c.ops[:1]); err != nil {
+		if err := c.do(o.at.node(), c.ops[:1]); err != nil {
 			return nil, fmt.Errorf("btree: value at %v: %w", o.at, err)
 		}
 	}
@@ -158,18 +157,29 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	defer c.user.Exit()
 	c.stats.Puts++
 	k, payload := kindInline, value
-	var out outOfLine
 	if len(value) > c.t.geo.maxInline {
-		key = c.ownKey(key) // it may lie where the value is written from
+		k, payload = kindOutOfLine, c.outBuf[:]
+		if c.t.replicated() {
+			value = bytes.Clone(value) // the operation may be begun again
+		}
+	}
+	end := putRecord(c.own, k, key, payload)
+	key, payload = c.own[recordHeader:recordHeader+len(key)], c.own[recordHeader+len(key):end]
+	err := c.outlast(func() error { return c.putOnce(key, payload, value, old, k, when) })
+	c.doJobs()
+	return err
+}
+
+// putOnce stores a value. payload is what the record has of it.
+func (c *Client) putOnce(key, payload, value, old []byte, k kind, when cond) error {
+	var out outOfLine
+	if k == kindOutOfLine {
 		var err error
 		if out, err = c.store(value); err != nil {
 			return err
 		}
-		k, payload = kindOutOfLine, c.outBuf[:]
 		out.encode(payload)
 	}
-	end := putRecord(c.own, k, key, payload)
-	key, payload = c.own[recordHeader:recordHeader+len(key)], c.own[recordHeader+len(key):end]
 	replaced, err := c.putEncoded(key, payload, old, k, when)
 	switch {
 	case err == nil && replaced.at != 0:
@@ -179,7 +189,6 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	case err != nil && k == kindOutOfLine:
 		c.lose(out.at)
 	}
-	c.doJobs()
 	return err
 }
 
@@ -194,8 +203,8 @@ func (c *Client) store(value []byte) (outOfLine, error) {
 		if o.at, err = c.alloc(node, cl); err != nil {
 			return outOfLine{}, err
 		}
-		c.ops[0] = fabric.Write(c.t.slotAddr(o.at, cl), c.value[:copy(c.value, value)])
-		if err = lock.Do(c.l, c.ops[:1]); err == nil {
+		if err = c.writeUnlinked(o.at, cl, c.value[:copy(c.value, value)]); err == nil {
+			c.mirrored.stored = c.mirrored.last
 			return o, nil
 		}
 		err = fmt.Errorf("btree: value at %v: %w", o.at, err)
@@ -231,6 +240,9 @@ func (c *Client) putEncoded(key, payload, old []byte, k kind, when cond) (replac
 	case when == ifEqual:
 		err = c.compare(&r, old)
 	}
+	if err == nil && k == kindOutOfLine && c.t.replicated() {
+		err = c.covered(decodeOutOfLine(payload).at)
+	}
 	if err != nil {
 		c.setHandoff(n)
 		return outOfLine{}, c.answer(n, err)
@@ -262,7 +274,8 @@ func (c *Client) Delete(key []byte) error {
 	c.user.Enter()
 	defer c.user.Exit()
 	c.stats.Deletes++
-	err := c.remove(c.ownKey(key))
+	key = c.ownKey(key)
+	err := c.outlast(func() error { return c.remove(key) })
 	c.doJobs()
 	return err
 }
@@ -270,7 +283,9 @@ func (c *Client) Delete(key []byte) error {
 func (c *Client) remove(key []byte) error {
 	n := &c.n
 	c.search.begin(0, key, false, true)
-	if err := c.seek(&c.search, n, c.leaf); err != nil {
+	err := c.seek(&c.search, n, c.leaf)
+	c.uncertain = false // see putEncoded
+	if err != nil {
 		return err
 	}
 	r, there, err := n.find(key)

@@ -22,48 +22,62 @@ func TestRoundTrips(t *testing.T) {
 	for _, x := range []struct {
 		name        string
 		chains, ops uint64
+		more        [2]uint64 // chains and operations for each backup
 		f           func(c *Client) error
 	}{
-		{"get", 1, 1, func(c *Client) error { _, err := c.Get(keyOf(7)); return err }},
-		{"get of a key that is not there", 1, 1, func(c *Client) error { _, err := c.Get(keyOf(1000)); return ignore(err, ErrNotFound) }},
-		{"get of a large value", 2, 2, func(c *Client) error { _, err := c.Get([]byte("large")); return err }},
-		{"put", 2, 5, func(c *Client) error { return c.Put(keyOf(7), []byte("new")) }},
-		{"insert", 2, 5, func(c *Client) error { return c.Insert([]byte("k000007a"), []byte("new")) }},
-		{"insert of a key that is there", 2, 3, func(c *Client) error { return ignore(c.Insert(keyOf(7), nil), ErrExists) }},
-		{"compare and put", 2, 5, func(c *Client) error { return c.CompareAndPut(keyOf(7), valueOf(7, 0), []byte("new")) }},
-		{"delete", 2, 5, func(c *Client) error { return c.Delete(keyOf(7)) }},
-		{"put of a large value", 3, 6, func(c *Client) error { return c.Put([]byte("large"), large) }},
-		{"scan of one leaf", 1, 1, func(c *Client) error {
+		{"get", 1, 1, [2]uint64{}, func(c *Client) error { _, err := c.Get(keyOf(7)); return err }},
+		{"get of a key that is not there", 1, 1, [2]uint64{}, func(c *Client) error { _, err := c.Get(keyOf(1000)); return ignore(err, ErrNotFound) }},
+		{"get of a large value", 2, 2, [2]uint64{}, func(c *Client) error { _, err := c.Get([]byte("large")); return err }},
+		{"put", 2, 5, [2]uint64{1, 4}, func(c *Client) error { return c.Put(keyOf(7), []byte("new")) }},
+		{"insert", 2, 5, [2]uint64{1, 4}, func(c *Client) error { return c.Insert([]byte("k000007a"), []byte("new")) }},
+		{"insert of a key that is there", 2, 3, [2]uint64{}, func(c *Client) error { return ignore(c.Insert(keyOf(7), nil), ErrExists) }},
+		{"compare and put", 2, 5, [2]uint64{1, 4}, func(c *Client) error { return c.CompareAndPut(keyOf(7), valueOf(7, 0), []byte("new")) }},
+		{"delete", 2, 5, [2]uint64{1, 4}, func(c *Client) error { return c.Delete(keyOf(7)) }},
+		{"put of a large value", 3, 6, [2]uint64{2, 5}, func(c *Client) error { return c.Put([]byte("large"), large) }},
+		{"scan of one leaf", 1, 1, [2]uint64{}, func(c *Client) error {
 			return c.Each(Range{From: keyOf(7), Limit: 2}, func(_, _ []byte) bool { return true })
 		}},
 	} {
-		t.Run(x.name, func(t *testing.T) {
-			_, c := one(t, 1, func(cfg *Config) { cfg.NodeSize = 512 })
-			for i := range 100 { // in two levels, with room in the leaves
-				wantErr(t, "put", c.Put(keyOf(i), valueOf(i, 0)), nil)
-			}
-			for range 2 {
-				wantErr(t, "put", c.Put([]byte("large"), large), nil)
-			}
-			for i := range 20 {
-				wantErr(t, "delete", c.Delete(keyOf(5*i)), nil)
-			}
-			if _, err := c.Get(keyOf(7)); err != nil {
-				t.Fatal(err)
-			}
-			n := &c.n
-			items, err := n.sorted(nil)
-			m := c.renew(n, items)
-			wantErr(t, "sorted", err, nil)
-			wantErr(t, "lock", c.lock(n, c.leaf, n.self), nil)
-			wantErr(t, "rewrite", c.rewrite(n, &m, len(n.b)), nil) // there is room
-			before := *c.port.Stats()
-			wantErr(t, x.name, x.f(c), nil)
-			after := c.port.Stats()
-			if chains, ops := after.Chains-before.Chains, after.Total()-before.Total(); chains != x.chains || ops != x.ops {
-				t.Errorf("%d chains of %d operations, want %d of %d", chains, ops, x.chains, x.ops)
-			}
-		})
+		for _, copies := range []uint64{0, 2, 3} {
+			t.Run(fmt.Sprintf("%s/%d", x.name, copies), func(t *testing.T) {
+				backups := max(copies, 1) - 1
+				wantTrips(t, int(copies), x.chains+backups*x.more[0], x.ops+backups*x.more[1], x.f)
+			})
+		}
+	}
+}
+
+// wantTrips counts the chains and operations of one operation on a tree, of which there are so many copies.
+func wantTrips(t *testing.T, copies int, chains, ops uint64, f func(c *Client) error) {
+	t.Helper()
+	large := make([]byte, 1000)
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 1, copies)
+	cfg := w.config()
+	cfg.NodeSize = 512
+	c := w.client(0, w.open(0, cfg))
+	for i := range 100 { // in two levels, with room in the leaves
+		wantErr(t, "put", c.Put(keyOf(i), valueOf(i, 0)), nil)
+	}
+	for range 2 {
+		wantErr(t, "put", c.Put([]byte("large"), large), nil)
+	}
+	for i := range 20 {
+		wantErr(t, "delete", c.Delete(keyOf(5*i)), nil)
+	}
+	if _, err := c.Get(keyOf(7)); err != nil {
+		t.Fatal(err)
+	}
+	n := &c.n
+	items, err := n.sorted(nil)
+	m := c.renew(n, items)
+	wantErr(t, "sorted", err, nil)
+	wantErr(t, "lock", c.lock(n, c.leaf, n.self), nil)
+	wantErr(t, "rewrite", c.rewrite(n, &m, len(n.b)), nil) // there is room
+	before := *c.port.Stats()
+	wantErr(t, "operation", f(c), nil)
+	after := c.port.Stats()
+	if got, of := after.Chains-before.Chains, after.Total()-before.Total(); got != chains || of != ops {
+		t.Errorf("%d chains of %d operations, want %d of %d", got, of, chains, ops)
 	}
 }
 

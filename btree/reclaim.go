@@ -1,11 +1,13 @@
 package btree
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
 )
 
@@ -16,8 +18,14 @@ var ErrUnanswered = reclaim.ErrUnanswered
 // ReclaimStep does this compute node's part in finding the slots that crashed nodes have leaked (package memory/reclaim), and reports whether
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has crashed. view returns the live compute nodes. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody, and takes no locks.
+//
+// Of a tree on replicated memory it makes the backups equal to the primary after a crash (walk.go) instead, and may wait for locks of nodes.
 func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
-	return c.session.ReclaimStep(view)
+	busy, err = c.session.ReclaimStep(view)
+	if err == nil && !busy {
+		busy, err = c.walkStep(view)
+	}
+	return busy, err
 }
 
 // Reclaim looks for leaked slots, and puts them into free lists: after a failed operation of a compute node that has closed the tree,
@@ -35,8 +43,30 @@ func (c *Client) Found() reclaim.Found { return c.session.Found() }
 func (c *Client) Drain() error { return c.session.Drain() }
 
 // Leave gives the slots that this compute node keeps free back to the memory nodes, and closes the tree on it: its last client
-// calls it, and uses it no more.
-func (c *Client) Leave() error { return c.session.Leave() }
+// calls it, and uses it no more. handle.ErrUnsettled: the compute node must leave the cluster as one that crashes does (cn.Node.Unsettled), so that others compare what there is.
+func (c *Client) Leave() error {
+	err := c.settleOwn()
+	return errors.Join(err, c.session.Leave())
+}
+
+// settleOwn settles what this compute node knows to be unsettled, before it leaves: another may have its number before any looks.
+func (c *Client) settleOwn() error {
+	if !c.t.unsettled.any() {
+		return nil
+	}
+	if err := c.session.Begin(); err != nil {
+		return fmt.Errorf("btree: %w: %w", handle.ErrUnsettled, err)
+	}
+	defer c.session.End()
+	c.user.Enter()
+	defer c.user.Exit()
+	c.patience = settleWaitNs
+	defer func() { c.patience = 0 }()
+	if err := c.settleAll(); err != nil {
+		return fmt.Errorf("btree: %w: %w", handle.ErrUnsettled, err)
+	}
+	return nil
+}
 
 // span returns where a slot is, in units of 64 bytes.
 func (t *Tree) span(off64 uint64, cl class) (from, to uint64) {

@@ -139,8 +139,18 @@ func (c *Client) alive(p ptr, low []byte) (bool, error) {
 
 // grow makes a new root above the present one, with the node of the job as second child. It returns false if
 // the tree has grown meanwhile.
-func (c *Client) grow(j *job) (bool, error) {
+func (c *Client) grow(j *job) (grown bool, err error) {
 	old := ptr(c.t.root.Load())
+	if c.t.h.Parts[0].Replicated() {
+		if ok, err := c.lockRoot(old); !ok || err != nil {
+			return false, err
+		}
+		defer func() {
+			if c.hold.Held {
+				err = c.unlock(err)
+			}
+		}()
+	}
 	slot, err := c.alloc(c.t.nextNode(0), classNode)
 	if err != nil {
 		return false, err
@@ -153,27 +163,60 @@ func (c *Client) grow(j *job) (bool, error) {
 	m.items = []item{{raw: b[:first]}, {raw: second}}
 	used := m.build(c.right)
 	finish(c.right, stateAlive, used)
-	c.ops[0] = fabric.Write(c.t.slotAddr(slot, classNode), c.right[:used])
-	if err := lock.Do(c.l, c.ops[:1]); err != nil {
+	if err := c.writeUnlinked(slot, classNode, c.right[:used]); err != nil {
 		c.giveUp(slot, classNode, err)
 		return false, fmt.Errorf("btree: new root %v: %w", m.self, err)
 	}
-	c.ops[0] = fabric.CAS(c.t.h.Parts[0].Base.Add(rootOffset), uint64(old), uint64(m.self))
+	root := c.t.h.Parts[0].Base.Add(rootOffset)
+	if err := c.mirrorWrite(0, fabric.Store(root, uint64(m.self))); err != nil {
+		c.lose(m.self)
+		c.unsettle(old)
+		return false, fmt.Errorf("btree: root: %w", err)
+	}
+	c.ops[0] = fabric.CAS(root, uint64(old), uint64(m.self))
 	if err := lock.Do(c.l, c.ops[:1]); err != nil {
-		c.giveUp(m.self, classNode, err)
+		if c.hold.Held {
+			c.lose(m.self) // backups name it
+			c.unsettle(old)
+		} else {
+			c.giveUp(m.self, classNode, err)
+		}
 		return false, fmt.Errorf("btree: root: %w", err)
 	}
 	if !c.ops[0].Swapped() {
+		if c.hold.Held {
+			c.lose(m.self) // backups may name it
+			return false, fmt.Errorf("btree: root %v: %w", old, lock.ErrLost)
+		}
 		c.free(m.self, classNode)
 		return false, c.loadRoot()
 	}
 	c.t.root.Store(uint64(m.self))
+	if c.hold.Held {
+		if err := c.unlock(nil); err != nil {
+			return true, err
+		}
+	}
 	// A client that unlinked the node before there was a root above it found no separator to repair.
 	alive, err := c.alive(j.self, j.low)
 	if err == nil && !alive {
 		c.later(job{kind: jobRepair, level: j.level, low: j.low, self: j.self})
 	}
 	return true, err
+}
+
+// lockRoot locks a node if it is the root: no other client changes the ptr of the root then.
+func (c *Client) lockRoot(root ptr) (ok bool, err error) {
+	if err = c.lock(&c.n, c.leaf, root); err == nil {
+		if err = c.loadRoot(); err == nil && ptr(c.t.root.Load()) == root {
+			return true, nil
+		}
+		return false, c.unlock(err)
+	}
+	if isGone(err) {
+		err = c.loadRoot()
+	}
+	return false, err
 }
 
 // unlinkFound unlinks a dead node that a writer has found in its way.

@@ -71,6 +71,9 @@ type Config struct {
 	// for the first leaf or a header besides. A tree that is there keeps its own (Tree.MemoryLimit).
 	MemoryLimit uint64
 
+	// Existing opens only what is there: memory.ErrNotFound if it is not. What is being made is memory.ErrHalfCreated.
+	Existing bool
+
 	// What follows is this compute node's own choice.
 
 	// CacheBytes bounds the index cache; 0 is 64 MiB, negative is none.
@@ -214,10 +217,12 @@ type Tree struct {
 	stride uint64
 	first  ptr // the leftmost leaf
 
-	root  atomic.Uint64 // ptr of a node that was the root lately
-	leaf  atomic.Uint64 // the same ptr, if that root is a leaf
-	turn  atomic.Uint64 // where the next node goes
-	cache cache
+	root atomic.Uint64 // ptr of a node that was the root lately
+	leaf atomic.Uint64 // the same ptr, if that root is a leaf
+	turn atomic.Uint64 // where the next node goes
+
+	unsettled unsettled
+	cache     cache
 }
 
 // Open opens the tree, and makes it if there is none. While a memory node of a tree that is there is down, operations that meet a node of the tree, or a large value, on it
@@ -310,15 +315,21 @@ func (t *Tree) openNode(port, retry fabric.Port, i int, r *memory.Region) (memor
 	if err := r.RemoveIf(port, t.cfg.Name, memory.KindTree, t.outlived); err != nil && !handle.Absent(err) {
 		return memory.Entry{}, err
 	}
+	if t.cfg.Existing {
+		return r.Lookup(port, t.cfg.Name, memory.KindTree)
+	}
 	spec := memory.Spec{
 		Name: t.cfg.Name, Kind: memory.KindTree, Size: t.geo.headerSize(i), Align: 4096,
 		Info: t.geo.info(i), DeadNow: t.cfg.DeadNow,
 		Creating: t.cfg.Creating, Retry: retry,
 	}
 	if i == 0 {
-		spec.Init = func(e *memory.Entry) error { return t.plant(port, e.Addr) }
+		spec.Init = func(e *memory.Entry) error { return t.plant(port, r, e.Addr) }
 	}
 	e, _, err := r.Create(port, spec)
+	if err == nil {
+		err = r.Settle(port, &e) // a backup may have been added meanwhile, of which the creator did not know
+	}
 	return e, err
 }
 
@@ -339,7 +350,7 @@ func (t *Tree) adopt(port fabric.Port, i int, r *memory.Region, e memory.Entry) 
 }
 
 // plant makes the empty tree: a leaf without fences, which is the root.
-func (t *Tree) plant(port fabric.Port, base fabric.Addr) error {
+func (t *Tree) plant(port fabric.Port, r *memory.Region, base fabric.Addr) error {
 	b := port.Alloc(headerSize)
 	defer port.Free(b)
 	leaf := base.Add(firstLeafOffset)
@@ -349,10 +360,20 @@ func (t *Tree) plant(port fabric.Port, base fabric.Addr) error {
 		fabric.Write(leaf.Add(t.geo.lockSize), b),
 		fabric.Store(base.Add(rootOffset), uint64(m.self)),
 	}
-	if err := port.Do(ops[:]); err != nil {
-		return err
+	backups, err := r.Backups(port)
+	if err == nil {
+		err = backups.Write(ops[:])
 	}
-	return reclaim.Init(port, base)
+	if err == nil {
+		err = port.Do(ops[:])
+	}
+	if err == nil {
+		err = reclaim.Init(port, base)
+	}
+	if first, words := reclaim.Records(base); err == nil && r.Replicated() {
+		err = r.Level(port, first, words)
+	}
+	return err
 }
 
 // loadRoot reads the root's ptr. do executes a chain.

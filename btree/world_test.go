@@ -26,20 +26,38 @@ func newWorld(t testing.TB, cfg sim.Config, mns int, size uint64, cns int) *worl
 	fabrictest.SkipInVirtualTime(t)
 	w := &world{t: t, c: sim.New(cfg)}
 	t.Cleanup(func() { w.c.Close() })
-	w.populate(mns, size, cns)
+	w.populate(mns, size, cns, 0)
 	return w
 }
 
-func (w *world) populate(mns int, size uint64, cns int) {
+// newReplicated makes a world in which each memory-node number has some copies.
+func newReplicated(t testing.TB, cfg sim.Config, mns int, size uint64, cns, copies int) *world {
+	t.Helper()
+	fabrictest.SkipInVirtualTime(t)
+	w := &world{t: t, c: sim.New(cfg)}
+	t.Cleanup(func() { w.c.Close() })
+	w.populate(mns, size, cns, copies)
+	return w
+}
+
+func (w *world) populate(mns int, size uint64, cns, copies int) {
 	for range mns {
-		w.mns = append(w.mns, w.c.AddMN(size))
+		if copies == 0 {
+			w.mns = append(w.mns, w.c.AddMN(size))
+			continue
+		}
+		mn := w.c.AddReplicatedMN(size, copies)
+		for range copies - 1 {
+			w.c.AddBackup(mn, w.c.AddMN(4096))
+		}
+		w.mns = append(w.mns, mn)
 	}
 	for range cns {
 		w.cns = append(w.cns, w.c.AddCN())
 	}
 	p := w.port(0)
 	for _, mn := range w.mns {
-		wantErr(w.t, "format", memory.Format(p, mn, memory.Params{Size: size, CapacityLog2: 3, VersionBits: 16}), nil)
+		wantErr(w.t, "format", memory.Format(p, mn, memory.Params{Size: size, CapacityLog2: 3, VersionBits: 16, Factor: uint8(copies)}), nil)
 	}
 }
 

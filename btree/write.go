@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 )
 
 // change appends a record to the locked node n, and releases the lock. It is one chain: WRITE the
@@ -32,9 +31,15 @@ func (c *Client) change(n *node, k kind, key, value []byte) error {
 	n.used += putRecord(n.b[at:], k, key, value)
 	n.word = makeWord(stateAlive, n.used, extend(n.word.crc(), n.b[at:n.used]))
 	setWord(n.b, n.word)
+	if err := c.mirror(n.self, n.b[:n.used], n.word); err != nil {
+		return c.unlock(err)
+	}
 	c.setHandoff(n)
-	c.uncertain = true
-	if err := c.release(c.appendOps(n.b[:n.used], at), nil); err != nil {
+	ops := c.appendOps(n.b[:n.used], at)
+	if c.t.h.Parts[n.self.node()].Replicated() {
+		c.hold.Deferred = 0 // who defers a change has no verdict on it (publish)
+	}
+	if err := c.publish(n.self, ops); err != nil {
 		return err
 	}
 	if n.level > 0 {
@@ -71,9 +76,12 @@ func (c *Client) markDead(n *node, key []byte) error {
 		ops = c.appendOps(n.b[:n.used], 0)
 		c.hold.Deferred = 0
 	}
-	c.before[ops] = fabric.Store(c.t.slotAddr(n.self, classNode), uint64(makeWord(stateDead, n.used, n.word.crc())))
-	c.uncertain = true
-	if err := c.release(ops+1, nil); err != nil {
+	dead := makeWord(stateDead, n.used, n.word.crc())
+	if err := c.mirror(n.self, n.b[:n.used], dead); err != nil {
+		return c.unlock(err)
+	}
+	c.before[ops] = fabric.Store(c.t.slotAddr(n.self, classNode), uint64(dead))
+	if err := c.publish(n.self, ops+1); err != nil {
 		return err
 	}
 	c.stats.Emptied++
@@ -150,6 +158,9 @@ func (c *Client) commit(n *node, m *image, shadow ptr, before int) error {
 	used := m.build(c.left)
 	w := finish(c.left, stateShadow, used)
 	alive := makeWord(stateAlive, used, w.crc())
+	if err := c.mirror(n.self, c.left[:used], alive); err != nil {
+		return c.unlock(err)
+	}
 	a := c.t.slotAddr(n.self, classNode)
 	ops := c.before[before:]
 	ops[0] = fabric.Write(c.t.slotAddr(shadow, classNode), c.left[:used])
@@ -160,8 +171,7 @@ func (c *Client) commit(n *node, m *image, shadow ptr, before int) error {
 	n.used, n.word = copy(n.b, c.left[:used]), alive
 	setWord(n.b, alive)
 	c.setHandoff(n)
-	c.uncertain = true
-	if err := c.release(before+4, nil); err != nil {
+	if err := c.publish(n.self, before+4); err != nil {
 		// The node may be half written: the shadow is what it is to be.
 		c.lose(shadow)
 		c.shadow[shadow.node()].Store(0)
@@ -235,13 +245,15 @@ func (c *Client) writeNew(near int, m *image) (before int, down error) {
 		m.self = slot.next()
 		used := m.build(c.right)
 		finish(c.right, stateAlive, used)
-		write := fabric.Write(c.t.slotAddr(slot, classNode), c.right[:used])
 		if slot.node() == near {
-			c.before[0] = write
+			if err := c.mirrorWrite(near, fabric.Write(c.t.slotAddr(slot, classNode), c.right[:used])); err != nil {
+				c.giveUp(slot, classNode, err)
+				return 0, fmt.Errorf("btree: new node %v: %w", m.self, err)
+			}
+			c.before[0] = fabric.Write(c.t.slotAddr(slot, classNode), c.right[:used])
 			return 1, nil
 		}
-		c.ops[0] = write
-		if err = lock.Do(c.l, c.ops[:1]); err == nil {
+		if err = c.writeUnlinked(slot, classNode, c.right[:used]); err == nil {
 			return 0, nil
 		}
 		err = fmt.Errorf("btree: new node %v: %w", m.self, err)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/fabric"
 )
@@ -141,6 +142,17 @@ func (b *Backups) LastSynced() (number uint32) {
 		return nil
 	})
 	return number
+}
+
+// Covers reports whether whatever has been written to b is at all that are in now, too: there is no new backup, and the same primary.
+func (b *Backups) Covers(now *Backups) bool {
+	for i := range now.group.N {
+		x := &now.group.Backups[i]
+		if !slices.ContainsFunc(b.group.Backups[:b.group.N], func(y fabric.Backup) bool { return y.Number == x.Number }) {
+			return false
+		}
+	}
+	return b.group.Epoch == now.group.Epoch
 }
 
 // New returns the number of the first backup that is not in sync; 0: there is none.

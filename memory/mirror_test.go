@@ -327,17 +327,6 @@ func TestMirrorWriterCrashesEverywhere(t *testing.T) {
 	}
 }
 
-// What is not built for replicated memory is refused before anything is made of it.
-func TestReplicatedTreeIsRefused(t *testing.T) {
-	w := newReplicated(t, 2)
-	p := open(t, w.nodes[0])
-	_, _, err := w.r.Create(p, memory.Spec{Name: "t", Kind: memory.KindTree, Size: 4096})
-	want(t, err, memory.ErrReplicated)
-	if list, err := w.r.List(p); len(list) > 0 || err != nil {
-		t.Error(list, err)
-	}
-}
-
 // The last backup is written first: so the first, which is the one that is promoted, never has what another lacks.
 func TestLastBackupFirst(t *testing.T) {
 	w := newReplicated(t, 3)

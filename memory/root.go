@@ -295,9 +295,6 @@ func (r *Region) Create(port fabric.Port, s Spec) (e Entry, created bool, err er
 	if s.Kind == KindNone {
 		return Entry{}, false, fmt.Errorf("%w: %q: none", ErrKind, s.Name)
 	}
-	if s.Kind == KindTree && r.Replicated() {
-		return Entry{}, false, fmt.Errorf("%w: tree %q on %v", ErrReplicated, s.Name, r.mn)
-	}
 	w := newWaiter(port, s.Deadline)
 	d := r.directory(port)
 	d.spec = &s

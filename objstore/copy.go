@@ -11,9 +11,6 @@ import (
 	"github.com/declock/declock/memory/reclaim"
 )
 
-// A new backup of a memory-node number begins with zeroed memory. Clients that change a bucket write all slots of it there, as to the other backups, and the object that they make;
-// what was there before is copied from the primary, bucket by bucket.
-//
 // A bucket is copied under its lock, which may be shared: its slots and overflow blocks, and the objects that the slots lead to. While a slot leads to an object, the object's chunk
 // is not used for another, so what is written there does not take the place of another object. If the objects are large the lock is given up between them: a slot that changes
 // meanwhile leads to an object that its client has written to the backup, and a slot stays where it is. Locks, free bits and lists are not copied.
@@ -22,30 +19,10 @@ import (
 type Copy struct {
 	c     *Client
 	n     *handle.Part
-	to    NewBackup
-	at    *CopyPosition
+	to    handle.NewBackup
+	at    *handle.CopyPosition
 	hold  lock.Hold
 	begun bool // the words of the part have been copied
-}
-
-// A NewBackup names a backup that is to come in sync.
-type NewBackup struct {
-	Mem    fabric.MemID
-	Number uint32 // of the replica
-	Epoch  uint32 // in which the number is served: a copy that was begun in another is worth nothing
-}
-
-// NewBackupOf returns the first backup of a region that is not in sync; its Number is 0 if there is none.
-func NewBackupOf(port fabric.Port, r *memory.Region) (NewBackup, error) {
-	b, err := r.Backups(port)
-	return NewBackup{Mem: r.Memory(), Number: b.New(), Epoch: b.Epoch()}, err
-}
-
-// A CopyPosition says how far the copy of a part has got. A copy goes on there that is begun again in the same epoch.
-type CopyPosition struct {
-	Bucket uint64 // the next
-	Slot   int    // of it, and of its overflow blocks, the next whose object is to be copied
-	Bytes  uint64 // that have been written to the backup
 }
 
 const (
@@ -56,7 +33,7 @@ const (
 )
 
 // Copy begins to copy the part of the store on a memory-node number, or goes on at a position. It uses l, as a client would, until it is closed.
-func (s *Store) Copy(l lock.Locker, to NewBackup, at *CopyPosition) (*Copy, error) {
+func (s *Store) Copy(l lock.Locker, to handle.NewBackup, at *handle.CopyPosition) (handle.Copier, error) {
 	c, err := s.newClient(l, true)
 	if err != nil {
 		return nil, err
@@ -221,115 +198,4 @@ func (k *Copy) slot(blocks, i int) (w slotWord, ok bool) {
 		i -= slots
 	}
 	return 0, false
-}
-
-// CopyOptions say how a number is copied.
-type CopyOptions struct {
-	// BytesPerSecond bounds how fast; 0: it is not bounded.
-	BytesPerSecond uint64
-	// Progress is called with how many buckets have been copied, of how many, of all stores of the number; nil: it is not.
-	Progress func(done, all uint64)
-	// Use calls f with the store of a root entry, which the compute node has open as long as that lasts: some hundred milliseconds.
-	Use func(e *memory.Entry, f func(s *Store) error) error
-}
-
-// copySliceNs is for how long Use has a store open at a time.
-const copySliceNs = 200 * fabric.Millisecond
-
-// CopyNumber copies what is at the primary of a memory-node number to a new backup: names, and what stores have. All that may write there know of the backup. If CopyNumber returns
-// nil, and the number is still served in the epoch of the backup, then the backup has all that the primary has. memory.ErrReplicated: there is something that cannot be copied.
-func CopyNumber(l lock.Locker, to NewBackup, o CopyOptions) error {
-	if err := lock.Renew(l, to.Mem); err != nil {
-		return err
-	}
-	r, err := memory.Open(l.Port(), to.Mem)
-	if err != nil {
-		return err
-	}
-	path := lock.Path(l)
-	list, err := r.List(path)
-	if err != nil {
-		return err
-	}
-	x := copying{l: l, region: r, to: to, o: o, began: l.Port().Now()}
-	for i := range list {
-		switch e := &list[i]; e.Kind {
-		case memory.KindLocks:
-		case memory.KindStore:
-			part, _ := e.Part()
-			g, err := decodeGeometry(e, part)
-			if err != nil {
-				return err
-			}
-			x.all += g.buckets
-		default:
-			return fmt.Errorf("%w: %v %q on %v cannot be copied to a new backup", memory.ErrReplicated, e.Kind, e.Name, to.Mem)
-		}
-	}
-	if err := r.CopyNames(path); err != nil {
-		return err
-	}
-	for i := range list {
-		if list[i].Kind != memory.KindStore {
-			continue
-		}
-		if err := x.store(&list[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// A copying is a copy of a number that is under way.
-type copying struct {
-	l           lock.Locker
-	region      *memory.Region
-	to          NewBackup
-	o           CopyOptions
-	began       fabric.Time
-	bytes       uint64 // written for stores that are done
-	before, all uint64 // buckets of those, and of all
-}
-
-// store copies a store.
-func (x *copying) store(e *memory.Entry) error {
-	at, all := CopyPosition{}, uint64(0)
-	for done := false; !done; {
-		err := x.o.Use(e, func(s *Store) (err error) {
-			k, err := s.Copy(x.l, x.to, &at)
-			if err != nil {
-				return err
-			}
-			defer k.Close()
-			for until := x.l.Port().Now() + copySliceNs; !done && err == nil && x.l.Port().Now() < until && x.due(&at) < until; {
-				if err = x.l.Port().Pause(x.due(&at)); err == nil {
-					done, err = k.Step()
-				}
-			}
-			_, all = k.Progress()
-			return err
-		})
-		if err != nil {
-			if gone := x.region.Published(lock.Path(x.l), e); errors.Is(gone, memory.ErrRemoved) {
-				break // it has been dropped
-			}
-			return err
-		}
-		if x.o.Progress != nil {
-			x.o.Progress(x.before+at.Bucket, x.all)
-		}
-		if err := x.l.Port().Pause(x.due(&at)); err != nil {
-			return err
-		}
-	}
-	x.before, x.bytes = x.before+all, x.bytes+at.Bytes
-	return nil
-}
-
-// due returns when the copy may go on.
-func (x *copying) due(at *CopyPosition) fabric.Time {
-	if x.o.BytesPerSecond == 0 {
-		return x.began
-	}
-	return x.began + fabric.Time(float64(x.bytes+at.Bytes)/float64(x.o.BytesPerSecond)*float64(fabric.Second))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
 )
 
 // A copyWorld is a replicated number with a store, and a new backup that is to be copied to.
@@ -35,7 +36,7 @@ func newCopyWorld(t *testing.T, objects uint64) *copyWorld {
 func (x *copyWorld) group() *member.Group { return x.world.c.Group(x.mns[0]) }
 
 // add adds a backup, which is not in sync.
-func (x *copyWorld) add() NewBackup {
+func (x *copyWorld) add() handle.NewBackup {
 	x.t.Helper()
 	x.head = make([]byte, 0x48)
 	x.world.c.Peek(fabric.At(x.mns[0], 0), x.head)
@@ -47,11 +48,11 @@ func (x *copyWorld) add() NewBackup {
 	if r.Phase != member.Copying {
 		x.t.Fatalf("%+v", *g)
 	}
-	return NewBackup{Mem: x.mns[0], Number: r.Number, Epoch: g.Epoch}
+	return handle.NewBackup{Mem: x.mns[0], Number: r.Number, Epoch: g.Epoch}
 }
 
 // inSync says that the new backup is in sync, and that all others end: it is promoted.
-func (x *copyWorld) inSync(to NewBackup) {
+func (x *copyWorld) inSync(to handle.NewBackup) {
 	x.t.Helper()
 	g := x.group()
 	wantErr(x.t, "synced", x.world.c.Change(member.Change{ID: to.Mem, Kind: member.Synced, Host: g.Replicas[len(g.Replicas)-1].Host, Seen: g.Changed}), nil)
@@ -105,7 +106,7 @@ func TestCopyUnderLoad(t *testing.T) {
 			to := x.add()
 			l := cas.New(x.port(0), cas.Config{})
 			wantErr(t, "names", x.s.h.Parts[0].Region.CopyNames(x.port(0)), nil)
-			at, steps := CopyPosition{}, 0
+			at, steps := handle.CopyPosition{}, 0
 			for done := false; !done; steps++ {
 				k, err := x.s.Copy(l, to, &at) // each goes on where the one before has ended
 				wantErr(t, "copy", err, nil)
@@ -133,7 +134,7 @@ func TestCopyLargeObjects(t *testing.T) {
 		x.model[key] = fmt.Sprintf("%0*d", 150_000, i)
 		wantErr(t, "set", x.c.Set(b(key), b(x.model[key]), Options{}), nil)
 	}
-	to, at, steps := x.add(), CopyPosition{}, 0
+	to, at, steps := x.add(), handle.CopyPosition{}, 0
 	wantErr(t, "names", x.s.h.Parts[0].Region.CopyNames(x.port(0)), nil)
 	k, err := x.s.Copy(cas.New(x.port(0), cas.Config{}), to, &at)
 	wantErr(t, "copy", err, nil)
@@ -159,10 +160,10 @@ func TestCopyNumber(t *testing.T) {
 	to := x.add()
 	p := x.port(0)
 	var done, all uint64
-	o := CopyOptions{BytesPerSecond: 100_000, Progress: func(n, of uint64) { done, all = n, of }}
-	o.Use = func(e *memory.Entry, f func(*Store) error) error { return f(x.s) }
+	o := handle.CopyOptions{BytesPerSecond: 100_000, Progress: func(n, of uint64) { done, all = n, of }}
+	o.Use = func(e *memory.Entry, f func(handle.Copied) error) error { return f(x.s) }
 	began := p.Now()
-	wantErr(t, "copy", CopyNumber(cas.New(p, cas.Config{}), to, o), nil)
+	wantErr(t, "copy", handle.CopyNumber(cas.New(p, cas.Config{}), to, o), nil)
 	if n, _ := x.s.Buckets(); done != n || all != n {
 		t.Errorf("%d of %d buckets, there are %d", done, all, n)
 	}
@@ -172,7 +173,7 @@ func TestCopyNumber(t *testing.T) {
 	x.inSync(to)
 	_, _, err := x.s.h.Parts[0].Region.Create(x.port(0), memory.Spec{Name: "m", Kind: memory.KindMemory, Size: 100})
 	wantErr(t, "create", err, nil)
-	wantErr(t, "copy", CopyNumber(cas.New(x.port(0), cas.Config{}), x.add(), o), memory.ErrReplicated)
+	wantErr(t, "copy", handle.CopyNumber(cas.New(x.port(0), cas.Config{}), x.add(), o), memory.ErrReplicated)
 }
 
 // A copy that was begun in another epoch is worth nothing, and writes nothing.
@@ -185,7 +186,7 @@ func TestCopyInAnotherEpoch(t *testing.T) {
 	if g := x.group(); g.Epoch == to.Epoch || g.Replicas[0].ID != 0 || g.Replicas[2].Number != to.Number {
 		t.Fatalf("%+v", *g)
 	}
-	k, err := x.s.Copy(cas.New(x.port(0), cas.Config{}), to, new(CopyPosition))
+	k, err := x.s.Copy(cas.New(x.port(0), cas.Config{}), to, new(handle.CopyPosition))
 	wantErr(t, "copy", err, nil)
 	_, err = k.Step()
 	wantErr(t, "step", err, fabric.ErrStaleEpoch)
@@ -196,7 +197,7 @@ func TestWalkComparesANewBackup(t *testing.T) {
 	x := newCopyWorld(t, 1)
 	walkAll(t, x.c, x.cns[0].View)
 	to := x.add()
-	wantErr(t, "copy", CopyNumber(cas.New(x.port(0), cas.Config{}), to, CopyOptions{Use: func(_ *memory.Entry, f func(*Store) error) error { return f(x.s) }}), nil)
+	wantErr(t, "copy", handle.CopyNumber(cas.New(x.port(0), cas.Config{}), to, handle.CopyOptions{Use: func(_ *memory.Entry, f func(handle.Copied) error) error { return f(x.s) }}), nil)
 	part := x.s.h.Parts[0]
 	p := x.port(0)
 	backups, err := part.Region.Backups(p)

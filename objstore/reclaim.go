@@ -43,7 +43,7 @@ func (c *Client) Found() reclaim.Found { return c.session.Found() }
 func (c *Client) Drain() error { return c.session.Drain() }
 
 // ErrUnsettled: backups may differ from the primary where an operation of this compute node has failed, and it could not repair that.
-var ErrUnsettled = errors.New("objstore: backups may differ where an operation has failed")
+var ErrUnsettled = handle.ErrUnsettled
 
 // Leave gives the chunks that this compute node keeps free back to the memory nodes, and closes the store on it: its last client
 // calls it, and uses it no more. ErrUnsettled: the compute node must leave the cluster as one that crashes does (cn.Node.Unsettled), so that others compare what there is.

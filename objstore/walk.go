@@ -14,51 +14,16 @@ import (
 	"github.com/declock/declock/memory/handle"
 )
 
-// What a client has written to backups, and not to the primary, shows when a backup is promoted, however much later: the client crashed, or the outcome of its operation is
-// unknown. So one compute node walks through the buckets when another has gone, and compares the backups with the primary. Where they differ the bucket is repaired, under
-// its lock: the backups get what the primary has, which is what readers have seen. A compute node repairs the buckets of its own operations that have failed by itself,
-// also before it leaves: no walk may come of that, since another compute node may have its number before any looks.
+// A compute node that walks (package memory/handle) reads the buckets of the primary and of each backup without a lock, and repairs those that differ under their locks. It repairs the
+// buckets of its own operations that have failed by itself, also before it leaves: no walk may come of that, since another compute node may have its number before any looks.
 //
-// A walk begins when the compute node that has gone is fenced, so nothing that it wrote comes later. All that a crashed client changed at a backup is in slots and links of its
-// bucket, or is an object's expiry: what else it wrote, no slot of the primary leads to.
+// All that a crashed client changed at a backup is in slots and links of its bucket, or is an object's expiry: what else it wrote, no slot of the primary leads to.
 
 // A walk is what a client knows of the walks through its store.
 type walk struct {
-	done, now round // of the last walk, and of the one under way
-	under     bool
-	part      int
-	bucket    uint64      // the next
-	missed    bool        // a backup that did not answer: it may come back as it is
-	asked     uint64      // the epoch of the view in which the walk was another compute node's, or has missed a backup, +1
-	look      fabric.Time // then that is looked at anew
-}
-
-// A round says what a walk has taken account of.
-type round struct {
-	begun   bool
-	view    fabric.View
-	backups []uint32 // the newest in sync of each part
-}
-
-// walkLookNs is after how long a compute node that does not walk looks again whether it should, and one whose walk has missed a backup walks again.
-const walkLookNs = 10 * fabric.Second
-
-// stale reports whether a compute node has gone since a round began, or a backup has come in sync, to which one may have written that had gone before.
-func (r *round) stale(v fabric.View, backups []uint32) bool {
-	if !r.begun || v.Lost != r.view.Lost || len(backups) != len(r.backups) {
-		return true
-	}
-	for i, number := range backups {
-		if number > r.backups[i] {
-			return true
-		}
-	}
-	for i, was := range r.view.Live {
-		if was&^v.Live[i] != 0 {
-			return true
-		}
-	}
-	return false
+	handle.Walk
+	part   int
+	bucket uint64 // the next
 }
 
 // unsettled are the buckets of a store of which the backups may differ from the primary, by operations of this compute node.
@@ -117,47 +82,38 @@ func (c *Client) walkStep(view func() fabric.View) (busy bool, err error) {
 	if _, err = c.repairAll(); err == nil {
 		busy, err = c.walkOn(view())
 	}
-	if err != nil && isOf(err, fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome) && !isOf(err, fabric.ErrFenced, fabric.ErrClosed, lock.ErrMemoryLost) {
-		return false, nil // later
+	if err != nil && handle.Later(err) {
+		return false, nil
 	}
 	return busy, err
 }
 
-func isOf(err error, list ...error) bool {
-	return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
-}
-
 func (c *Client) replicated() bool {
-	return slices.ContainsFunc(c.s.h.Parts, func(n *handle.Part) bool { return !n.Missing() && n.Region.Replicated() })
+	return slices.ContainsFunc(c.s.h.Parts, (*handle.Part).Replicated)
 }
 
 // walkOn does some of a walk, or begins one.
 func (c *Client) walkOn(v fabric.View) (busy bool, err error) {
 	k := &c.walk
-	backups, err := c.synced()
-	if err != nil {
-		return false, err
+	busy, over, err := c.session.WalkOn(&k.Walk, v, func() { k.part, k.bucket = 0, 0 }, c.walkBuckets)
+	if over {
+		c.stats.Walks++
 	}
-	if k.under && k.now.stale(v, backups) {
-		k.under = false
-	}
-	if !k.under {
-		if !k.done.stale(v, backups) {
-			return false, nil
-		}
-		if mine, err := c.walks(v); err != nil || !mine {
-			return false, err
-		}
-		*k = walk{done: k.done, now: round{true, v, backups}, under: true}
-	}
+	return busy, err
+}
+
+// walkBuckets goes on with a walk.
+func (c *Client) walkBuckets() (busy, over bool, err error) {
+	k := &c.walk
 	for ; k.part < len(c.s.h.Parts); k.part, k.bucket = k.part+1, 0 {
 		n := c.s.h.Parts[k.part]
-		if n.Missing() || !n.Region.Replicated() {
+		if !n.Replicated() {
 			continue
 		}
 		if k.bucket == 0 {
-			if err := c.levelPages(n); err != nil {
-				return false, err
+			missed, err := c.session.LevelPages(n)
+			if k.Missed = k.Missed || missed; err != nil {
+				return false, false, err
 			}
 		}
 		if k.bucket < c.s.geo.buckets {
@@ -165,71 +121,11 @@ func (c *Client) walkOn(v fabric.View) (busy bool, err error) {
 			if err == nil {
 				k.bucket = next
 			}
-			return err == nil, err
+			return err == nil, false, err
 		}
 	}
-	if left, err := c.repairAll(); left || err != nil {
-		return false, err
-	}
-	k.under = false
-	if k.missed {
-		k.asked, k.look = v.Epoch+1, c.port.Now()+walkLookNs
-		return false, nil
-	}
-	k.done = k.now
-	c.stats.Walks++
-	return false, nil
-}
-
-// synced returns the number of the newest backup in sync of each part; 0: there is none.
-func (c *Client) synced() (list []uint32, err error) {
-	list = make([]uint32, len(c.s.h.Parts))
-	for i, n := range c.s.h.Parts {
-		if n.Missing() || !n.Region.Replicated() {
-			continue
-		}
-		b, err := n.Region.Backups(c.port)
-		if err != nil {
-			return nil, fmt.Errorf("objstore: walk: %w", err)
-		}
-		list[i] = b.LastSynced()
-	}
-	return list, nil
-}
-
-// levelPages levels words that change without a lock: a client that has crashed, or failed, may have changed them at the primary only.
-func (c *Client) levelPages(n *handle.Part) error {
-	if n.Missing() || !n.Region.Replicated() {
-		return nil
-	}
-	c.ops[0] = fabric.Load(n.Region.Stamp()) // the client attaches to what serves now
-	if err := lock.Do(c.l, c.ops[:1]); err != nil {
-		return fmt.Errorf("objstore: page table: %w", err)
-	}
-	missed, err := n.Region.LevelPages(lock.Path(c.l))
-	c.walk.missed = c.walk.missed || missed
-	if err != nil {
-		err = fmt.Errorf("objstore: page table: %w", err)
-	}
-	return err
-}
-
-// walks reports whether a walk is this compute node's: of those that have the store open, the one with the lowest number walks. If two do, that does no harm.
-func (c *Client) walks(v fabric.View) (bool, error) {
-	k := &c.walk
-	if k.asked == v.Epoch+1 && c.port.Now() < k.look {
-		return false, nil
-	}
-	others, err := c.session.Others()
-	if err != nil {
-		return false, fmt.Errorf("objstore: walk: %w", err)
-	}
-	own := c.port.ID().CN()
-	if slices.ContainsFunc(others, func(cn fabric.CNID) bool { return cn < own && v.Live.Has(cn) }) {
-		k.asked, k.look = v.Epoch+1, c.port.Now()+walkLookNs
-		return false, nil
-	}
-	return true, nil
+	left, err := c.repairAll()
+	return false, !left, err
 }
 
 // compareBuckets compares some buckets of a part with what the backups have, and returns the next one. It takes no lock: those that differ are compared again under theirs.
@@ -249,7 +145,7 @@ func (c *Client) compareBuckets(n *handle.Part, from uint64) (next uint64, err e
 	}
 	err = b.Synced(func(i int) error {
 		if err := b.Read(i, fabric.Read(first, there)); errors.Is(err, fabric.ErrNodeDown) {
-			c.walk.missed = true
+			c.walk.Missed = true
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("objstore: walk: %w", err)
@@ -306,7 +202,8 @@ func (c *Client) sameExpiries(n *handle.Part, b *memory.Backups, backup int, slo
 func (c *Client) repairAll() (left bool, err error) {
 	if c.s.unsettled.pages.Swap(false) {
 		for _, n := range c.s.h.Parts {
-			if err := c.levelPages(n); err != nil {
+			missed, err := c.session.LevelPages(n)
+			if c.walk.Missed = c.walk.Missed || missed; err != nil {
 				c.s.unsettled.pages.Store(true)
 				return false, err
 			}

@@ -7,6 +7,7 @@ import (
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory/handle"
 )
 
 // walkAll has a client walk until there is nothing to do, and reports whether it has.
@@ -117,7 +118,7 @@ func TestWalkMissesABackup(t *testing.T) {
 		}
 	}
 	w.c.RestartServer(1)
-	wantErr(t, "run", w.c.RunUntil(w.c.Now()+2*walkLookNs), nil)
+	wantErr(t, "run", w.c.RunUntil(w.c.Now()+2*handle.WalkLookNs), nil)
 	if !walkAll(t, second, w.cns[0].View) {
 		t.Fatal("no walk")
 	}

@@ -85,6 +85,9 @@ const (
 	// StoreRepair: as StorePromote; new backups take the place of those that are lost, and what stores have is copied to them. It is not among
 	// Classes: with the next generator it will be, for another list draws other classes.
 	StoreRepair Class = "storerepair"
+	// TreePromote and TreeRepair: the B+tree on memory nodes that are replicated, as StorePromote and StoreRepair. They are not among Classes either.
+	TreePromote Class = "treepromote"
+	TreeRepair  Class = "treerepair"
 )
 
 // Classes lists all classes.
@@ -99,7 +102,7 @@ func ParseClasses(list string) ([]Class, error) {
 	}
 	var out []Class
 	for n := range strings.SplitSeq(list, ",") {
-		if all := append(Classes(), StoreRepair); !slices.Contains(all, Class(n)) {
+		if all := append(Classes(), StoreRepair, TreePromote, TreeRepair); !slices.Contains(all, Class(n)) {
 			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, all)
 		}
 		out = append(out, Class(n))
@@ -197,7 +200,7 @@ func (s *Scenario) shape(d *drawer) {
 		s.lifetime(d)
 	}
 	switch s.Class {
-	case Tree, TreeCrash, TreeRestart, TreeBreak:
+	case Tree, TreeCrash, TreeRestart, TreeBreak, TreePromote, TreeRepair:
 		s.Tree, s.Locks, s.Reads, s.Keys, s.Values = 1, 0, 0, d.between(3, 12), pick(d, 0, 20, 200, 3000)
 		s.Clients = d.between(1, 4)
 		s.Rounds = d.between(10, 40)
@@ -220,7 +223,7 @@ func (s *Scenario) drawNews(seed uint64) {
 	crashes := slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
 		return f.Kind == sim.FaultKill || f.Kind == sim.FaultFence || f.Kind == sim.FaultReboot || f.Kind == sim.FaultRestart
 	})
-	if d := (&drawer{sim.NewRand(seed, streamNews)}); crashes && s.Class != Lease || s.Class == Promote || s.Class == StorePromote || s.Class == StoreRepair {
+	if d := (&drawer{sim.NewRand(seed, streamNews)}); crashes && s.Class != Lease || s.Class == Promote || s.Class == StorePromote || slices.Contains([]Class{StoreRepair, TreePromote, TreeRepair}, s.Class) {
 		s.NewsNs = pick(d, 0, 3*fabric.Microsecond, 30*fabric.Microsecond, 300*fabric.Microsecond, 3*fabric.Millisecond)
 	}
 	if d := (&drawer{sim.NewRand(seed, streamJoins)}); len(s.Plan) > 0 && s.Joins == 0 && s.Keys == 0 && s.Lock == "" && d.percent(30) {
@@ -335,7 +338,7 @@ func (s *Scenario) faults(d *drawer) {
 	case Resets:
 		s.lateNews(d)
 		s.impatient()
-	case Promote, StorePromote, StoreRepair:
+	case Promote, StorePromote, StoreRepair, TreePromote, TreeRepair:
 		s.promotes(d)
 	case Crash:
 		s.crashAllBut(d, s.kill)

@@ -231,8 +231,8 @@ func (s *Scenario) Validate() error {
 	switch {
 	case s.CNs < 1 || s.CNs > maxCNs || s.Clients < 1 || s.Clients > maxClients || s.MNs < 1 || s.MNs > 8:
 		return bad("%d compute nodes with %d clients, %d memory nodes", s.CNs, s.Clients, s.MNs)
-	case s.Copies < 0 || s.Copies == 1 || s.Spares < 0 || s.Spares > 8 || s.Spares > 0 && s.Copies == 0 || s.Copies > s.MNs+s.Spares || s.Copies > 0 && (s.Tree > 0 || s.Lock != ""):
-		return bad("%d copies, %d memory nodes, %d spares, tree %d, lock %q", s.Copies, s.MNs, s.Spares, s.Tree, s.Lock)
+	case s.Copies < 0 || s.Copies == 1 || s.Spares < 0 || s.Spares > 8 || s.Spares > 0 && s.Copies == 0 || s.Copies > s.MNs+s.Spares || s.Copies > 0 && s.Lock != "":
+		return bad("%d copies, %d memory nodes, %d spares, lock %q", s.Copies, s.MNs, s.Spares, s.Lock)
 	case s.Repair < 0 || s.Repair > 1 || s.Repair > 0 && (s.Copies == 0 || s.Keys == 0):
 		return bad("repair=%d with %d copies, %d keys", s.Repair, s.Copies, s.Keys)
 	case s.Keys == 0 && s.Locks < 1 || s.Locks > 1<<16 || s.Keys > 1<<16 || s.Rounds < 1 || s.Rounds > maxRounds:

@@ -32,6 +32,9 @@ func (s *Scenario) storePromotes(d *drawer) {
 	if drops {
 		s.slowLinks(d)
 	}
+	if s.Tree > 0 {
+		return
+	}
 	if d.percent(20) {
 		s.NoEvict, s.Room = d.between(0, 1), 4096+s.Keys*(128+s.Values)*d.between(30, 120)/100
 	}
@@ -93,6 +96,10 @@ func (s *Scenario) ends(d *drawer, mayLose bool) (p sim.Plan) {
 // them last shows there only. Free memory that only a former primary knew is leaked: that is not built. If nothing has crashed or failed, the backups are what the primary is.
 func (w *world) closeReplicated(p fabric.Port) {
 	w.looking = false
+	if w.s.Tree > 0 {
+		w.closeReplicatedTree(p)
+		return
+	}
 	own := w.nodes[w.s.CNs]
 	st, err := own.store.Client(w.storeLocker(own, p))
 	if err != nil {
@@ -106,15 +113,20 @@ func (w *world) closeReplicated(p fabric.Port) {
 		return
 	}
 	w.awaitWalks(st, p)
-	w.looking = false
-	for _, id := range w.mns {
-		_ = w.c.Promote(id) // if there is a backup in sync
-	}
-	_ = p.Pause(p.Now() + abandonNs + 8*w.s.NewsNs) // all know by then
+	w.promoteAll(p)
 	w.readAll(st, p)
 	if r, err := st.Check(objstore.CheckOptions{}); err != nil || !r.Sound() {
 		w.object("store check", fmt.Sprint("after the last promotion: ", err, r))
 	}
+}
+
+// promoteAll promotes a backup of each number, if there is one in sync, and waits until all know.
+func (w *world) promoteAll(p fabric.Port) {
+	w.looking = false
+	for _, id := range w.mns {
+		_ = w.c.Promote(id)
+	}
+	_ = p.Pause(p.Now() + abandonNs + 8*w.s.NewsNs)
 }
 
 // walkNs is within which time all backups are what their primaries are once the faults are over, and walkLookNs how often is looked.

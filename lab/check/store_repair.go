@@ -7,13 +7,13 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/memory"
-	"github.com/declock/declock/objstore"
+	"github.com/declock/declock/memory/handle"
 )
 
 // storeRepairs adds to what storePromotes draws more memory nodes that end: each that comes back, and each spare, may get a new backup, which is copied to while all else goes
 // on. Any replica may end while there is another in sync, and any compute node, that which copies too.
 func (s *Scenario) storeRepairs(d *drawer) {
-	if s.Class != StoreRepair {
+	if s.Class != StoreRepair && s.Class != TreeRepair {
 		return
 	}
 	s.Repair = 1
@@ -63,7 +63,7 @@ func (w *world) copies(cn int, p fabric.Port) {
 	for w.working > 0 || w.copying {
 		to, host := w.toCopy(n)
 		if to.Number != 0 {
-			err := objstore.CopyNumber(w.locker(n, p), to, objstore.CopyOptions{Use: func(_ *memory.Entry, f func(*objstore.Store) error) error { return f(n.store) }})
+			err := handle.CopyNumber(w.locker(n, p), to, handle.CopyOptions{Use: func(_ *memory.Entry, f func(handle.Copied) error) error { return f(n.copied()) }})
 			if err == nil {
 				w.copied(to, host)
 			} else if !w.toleratesReclaim(cn, "copy", err) {
@@ -74,8 +74,16 @@ func (w *world) copies(cn int, p fabric.Port) {
 	}
 }
 
+// copied returns the store or tree of a node.
+func (n *node) copied() handle.Copied {
+	if n.tree != nil {
+		return n.tree
+	}
+	return n.store
+}
+
 // toCopy returns a backup to which a compute node is to copy, and its host; its Number is 0 if there is none.
-func (w *world) toCopy(n *node) (to objstore.NewBackup, host member.Incarnation) {
+func (w *world) toCopy(n *node) (to handle.NewBackup, host member.Incarnation) {
 	live := n.sim.View().Live
 	if first, _ := live.Next(0); first != n.sim.ID() {
 		return to, 0
@@ -84,7 +92,7 @@ func (w *world) toCopy(n *node) (to objstore.NewBackup, host member.Incarnation)
 		g := w.c.Group(id)
 		for _, r := range g.Replicas {
 			if r.Phase == member.Copying && g.Serving {
-				return objstore.NewBackup{Mem: id, Number: r.Number, Epoch: g.Epoch}, r.Host
+				return handle.NewBackup{Mem: id, Number: r.Number, Epoch: g.Epoch}, r.Host
 			}
 		}
 	}
@@ -92,7 +100,7 @@ func (w *world) toCopy(n *node) (to objstore.NewBackup, host member.Incarnation)
 }
 
 // copied tells the coordinator that a backup is in sync.
-func (w *world) copied(to objstore.NewBackup, host member.Incarnation) {
+func (w *world) copied(to handle.NewBackup, host member.Incarnation) {
 	g := w.c.Group(to.Mem)
 	if g.Epoch == to.Epoch && slices.ContainsFunc(g.Replicas, func(r member.Replica) bool { return r.Number == to.Number && r.Host == host }) {
 		if w.c.Change(member.Change{ID: to.Mem, Kind: member.Synced, Host: host, Seen: g.Changed}) == nil {

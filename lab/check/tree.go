@@ -47,6 +47,9 @@ func (c *client) treeRounds() {
 			}
 			return err
 		})
+		if err != nil {
+			c.w.unknown++
+		}
 		if err != nil && !c.survives("tree", err) {
 			return
 		}

@@ -6,6 +6,8 @@
 //	Handle       the collection as it was opened once: its parts, this compute node's registration         handle.go
 //	Part         its memory on one memory node                                                             handle.go, missing.go
 //	Session      what clients do besides operations: reclaim memory, catch up with a drop, leave           session.go
+//	             On replicated memory: operations outlast a promotion, walks compare backups                outlast.go, walk.go
+//	CopyNumber   copies to a new backup what is on a memory-node number                                    copy.go
 //
 // # Losses of memory
 //

@@ -1,0 +1,151 @@
+package btree
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
+)
+
+// A tree on replicated memory (docs/replication.md). What a change does to a node is at the backups before it is at the primary, and all that it leads to before that: new nodes and
+// large values.
+//
+// The backups always get the whole node, by a shadow, since they may differ from the primary: a client that crashed may have written to backups only. So what a backup has of a node is
+// what the primary has, with one change at most that was under way when its client crashed, or its operation failed. That is a node that readers understand, and so is the tree: what the
+// change leads to was at the backup before.
+//
+// The ptr of the root changes under the lock of the node that is the root.
+
+// A mirrored is what a client has for that.
+type mirrored struct {
+	image  []byte // the shadow of a node
+	ops    [5]fabric.Op
+	all    bool           // all backups have the change under way
+	change handle.Change  // which that is
+	last   memory.Backups // that have what mirrorWrite has written last
+	stored memory.Backups // that have the large value of the operation in work
+}
+
+// replicated reports whether the tree is on replicated memory.
+func (t *Tree) replicated() bool {
+	return slices.ContainsFunc(t.h.Parts, (*handle.Part).Replicated) &&
+		!slices.ContainsFunc(t.h.Parts, func(p *handle.Part) bool { return !p.Missing() && !p.Replicated() })
+}
+
+// outlast executes an operation of the user that changes something, and again if it has failed because a memory node is being replaced and it has published nothing. What was repaired on the
+// way does not count.
+func (c *Client) outlast(try func() error) error {
+	c.uncertain = false
+	err := try()
+	if err == nil || !c.t.replicated() {
+		return err
+	}
+	return handle.Outlast(c.l, c.t.h.Parts, err, func() bool { return c.uncertain }, try)
+}
+
+// do executes a chain of READs on a part. Without a lock it waits while the memory node is being replaced.
+func (c *Client) do(part int, ops []fabric.Op) error {
+	err := lock.Do(c.l, ops)
+	if n := c.t.h.Parts[part]; err != nil && !c.hold.Held && n.Replicated() {
+		err = handle.Outlast(c.l, []*handle.Part{n}, err, func() bool { return false }, func() error { return lock.Do(c.l, ops) })
+	}
+	return err
+}
+
+// backups returns the backups of a part. The lock of what is to be changed is held.
+func (c *Client) backups(part int) (memory.Backups, error) {
+	n := c.t.h.Parts[part]
+	if !n.Replicated() {
+		return memory.Backups{}, nil
+	}
+	err := lock.Ready(c.l, n.Base)
+	if err != nil {
+		return memory.Backups{}, fmt.Errorf("btree: %w", err)
+	}
+	return n.Region.Backups(c.port)
+}
+
+// mirrorWrite has the backups of a part execute an operation: a WRITE of what nothing leads to yet, say.
+func (c *Client) mirrorWrite(part int, op fabric.Op) error {
+	b, err := c.backups(part)
+	c.mirrored.last = b
+	if err != nil || b.None() {
+		return err
+	}
+	c.mirrored.ops[0] = op
+	return b.Write(c.mirrored.ops[:1])
+}
+
+// writeUnlinked writes a new node or value, to which nothing leads yet.
+func (c *Client) writeUnlinked(p ptr, cl class, b []byte) error {
+	w := fabric.Write(c.t.slotAddr(p, cl), b)
+	if err := c.mirrorWrite(p.node(), w); err != nil {
+		return err
+	}
+	c.ops[0] = w
+	return lock.Do(c.l, c.ops[:1])
+}
+
+// covered returns an error if there is a backup that does not have the large value that was written before the leaf was locked: who copies to that may have been at the leaf already.
+func (c *Client) covered(value ptr) error {
+	now, err := c.backups(value.node())
+	if err == nil && !c.mirrored.stored.Covers(&now) {
+		err = fmt.Errorf("btree: value at %v: another backup: %w", value, fabric.ErrStaleEpoch)
+	}
+	return err
+}
+
+// mirror makes the locked node p at the backups what it is to be: b with a word. after are executed then. Each backup has the node at each point: as it was, or as it is to be.
+func (c *Client) mirror(p ptr, b []byte, w word, after ...fabric.Op) error {
+	x := &c.mirrored
+	if x.all = false; !c.t.h.Parts[p.node()].Replicated() {
+		return nil
+	}
+	backups, err := c.backups(p.node())
+	if err != nil || backups.None() {
+		return err
+	}
+	shadow, err := c.shadowOn(p.node())
+	if err != nil {
+		return err
+	}
+	if x.image == nil {
+		x.image = c.port.Alloc(c.t.geo.nodeSize)
+	}
+	image := x.image[:copy(x.image, b)]
+	setWord(image, makeWord(stateShadow, len(b), w.crc()))
+	a := c.t.slotAddr(p, classNode)
+	ops := append(x.ops[:0],
+		fabric.Write(c.t.slotAddr(shadow, classNode), image),
+		fabric.Store(a, uint64(movingWord(get32(image, versionAt), shadow))),
+		fabric.Write(a.Add(8), image[8:]),
+		fabric.Store(a, uint64(w)))
+	c.uncertain = true
+	if err := backups.Write(append(ops, after...)); err != nil {
+		// A backup may lead to the shadow.
+		c.lose(shadow)
+		c.shadow[shadow.node()].Store(0)
+		c.unsettle(p)
+		return fmt.Errorf("btree: node %v: %w", p, err)
+	}
+	x.all = true
+	x.change = handle.Change{Term: backups.Term(), Epoch: backups.Epoch(), At: c.t.h.Parts[p.node()].Region.Stamp()}
+	return nil
+}
+
+// publish executes the first n operations of before, which change the locked node p, and releases the lock. What all backups have may be made though the primary does not answer.
+func (c *Client) publish(p ptr, n int) error {
+	c.uncertain = true
+	err := c.release(n, nil)
+	if err == nil || !c.t.h.Parts[p.node()].Replicated() {
+		return err
+	}
+	if c.mirrored.all && c.t.h.Parts[p.node()].Succeeded(c.l, err, &c.mirrored.change) {
+		return nil
+	}
+	c.unsettle(p)
+	return err
+}

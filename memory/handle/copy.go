@@ -1,0 +1,160 @@
+package handle
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
+)
+
+// A new backup of a memory-node number begins with zeroed memory. Clients that change something write it whole there, as to the other backups, with all that it leads to; what was there before is
+// copied from the primary, under the locks that writers need.
+
+// A NewBackup names a backup that is to come in sync.
+type NewBackup struct {
+	Mem    fabric.MemID
+	Number uint32 // of the replica
+	Epoch  uint32 // in which the number is served: a copy that was begun in another is worth nothing
+}
+
+// NewBackupOf returns the first backup of a region that is not in sync; its Number is 0 if there is none.
+func NewBackupOf(port fabric.Port, r *memory.Region) (NewBackup, error) {
+	b, err := r.Backups(port)
+	return NewBackup{Mem: r.Memory(), Number: b.New(), Epoch: b.Epoch()}, err
+}
+
+// A CopyPosition says how far the copy of a part has got. A copy goes on there that is begun again in the same epoch.
+type CopyPosition struct {
+	Bytes uint64 // that have been written to the backup
+
+	// Of a store.
+	Bucket uint64 // the next
+	Slot   int    // of it, and of its overflow blocks, the next whose object is to be copied
+
+	// Of a tree.
+	Begun bool // the ptr of the root has been copied
+	Level uint8
+	Edge  []byte // where the next node begins
+	Nodes uint64 // that have been copied
+}
+
+// A Copier copies the part of a store or tree on a memory-node number to a new backup, in steps.
+type Copier interface {
+	// Step copies some of it, and reports whether there is nothing left to copy. If it fails the copy is to be begun anew, from the beginning.
+	Step() (done bool, err error)
+	// Progress returns how much has been copied, and of how much, as far as that is known.
+	Progress() (done, all uint64)
+	Close()
+}
+
+// A Copied is a store or tree that can be copied.
+type Copied interface {
+	// Copy begins to copy the part on a memory-node number, or goes on at a position. It uses l, as a client would, until it is closed.
+	Copy(l lock.Locker, to NewBackup, at *CopyPosition) (Copier, error)
+}
+
+// CopyOptions say how a number is copied.
+type CopyOptions struct {
+	// BytesPerSecond bounds how fast; 0: it is not bounded.
+	BytesPerSecond uint64
+	// Progress is called with how many buckets and tree nodes have been copied, and of how many of the stores and trees that have been begun; nil: it is not.
+	Progress func(done, all uint64)
+	// Use calls f with the store or tree of a root entry, which the compute node has open as long as that lasts: some hundred milliseconds.
+	Use func(e *memory.Entry, f func(x Copied) error) error
+}
+
+// copySliceNs is for how long Use has a store or tree open at a time.
+const copySliceNs = 200 * fabric.Millisecond
+
+// CopyNumber copies what is at the primary of a memory-node number to a new backup: names, and what stores and trees have. All that may write there know of the backup. If CopyNumber returns
+// nil, and the number is still served in the epoch of the backup, then the backup has all that the primary has. memory.ErrReplicated: there is something that cannot be copied.
+func CopyNumber(l lock.Locker, to NewBackup, o CopyOptions) error {
+	if err := lock.Renew(l, to.Mem); err != nil {
+		return err
+	}
+	r, err := memory.Open(l.Port(), to.Mem)
+	if err != nil {
+		return err
+	}
+	path := lock.Path(l)
+	list, err := r.List(path)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		switch e := &list[i]; e.Kind {
+		case memory.KindLocks, memory.KindStore, memory.KindTree:
+		default:
+			return fmt.Errorf("%w: %v %q on %v cannot be copied to a new backup", memory.ErrReplicated, e.Kind, e.Name, to.Mem)
+		}
+	}
+	if err := r.CopyNames(path); err != nil {
+		return err
+	}
+	x := copying{l: l, region: r, to: to, o: o, began: l.Port().Now()}
+	for i := range list {
+		if list[i].Kind == memory.KindLocks {
+			continue
+		}
+		if err := x.collection(&list[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A copying is a copy of a number that is under way.
+type copying struct {
+	l      lock.Locker
+	region *memory.Region
+	to     NewBackup
+	o      CopyOptions
+	began  fabric.Time
+	bytes  uint64 // written for stores and trees that are done
+	before uint64 // buckets and nodes of those
+}
+
+// collection copies a store or tree.
+func (x *copying) collection(e *memory.Entry) error {
+	at, copied, all := CopyPosition{}, uint64(0), uint64(0)
+	for done := false; !done; {
+		err := x.o.Use(e, func(s Copied) (err error) {
+			k, err := s.Copy(x.l, x.to, &at)
+			if err != nil {
+				return err
+			}
+			defer k.Close()
+			for until := x.l.Port().Now() + copySliceNs; !done && err == nil && x.l.Port().Now() < until && x.due(&at) < until; {
+				if err = x.l.Port().Pause(x.due(&at)); err == nil {
+					done, err = k.Step()
+				}
+			}
+			copied, all = k.Progress()
+			return err
+		})
+		if err != nil {
+			if gone := x.region.Published(lock.Path(x.l), e); errors.Is(gone, memory.ErrRemoved) {
+				break // it has been dropped
+			}
+			return err
+		}
+		if x.o.Progress != nil {
+			x.o.Progress(x.before+copied, x.before+all)
+		}
+		if err := x.l.Port().Pause(x.due(&at)); err != nil {
+			return err
+		}
+	}
+	x.before, x.bytes = x.before+all, x.bytes+at.Bytes
+	return nil
+}
+
+// due returns when the copy may go on.
+func (x *copying) due(at *CopyPosition) fabric.Time {
+	if x.o.BytesPerSecond == 0 {
+		return x.began
+	}
+	return x.began + fabric.Time(float64(x.bytes+at.Bytes)/float64(x.o.BytesPerSecond)*float64(fabric.Second))
+}

@@ -1,0 +1,132 @@
+package handle
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// The primary of a replicated number may end in the middle of an operation, and a backup take its place (docs/replication.md). The operation outlasts that: its caller sees a wait.
+//
+//   - What has published nothing is begun again.
+//   - What all backups have, and the primary has not answered, is made if one of them serves in a later term, and the lock was held until the term ended, or the change is there
+//     still. Else the outcome is unknown: another client may have got the lock before, which was reset, and given the backups what the primary had.
+//   - Of what some backups may have the outcome is unknown. It is never begun again: others may have seen it, and changed it since.
+
+const (
+	// outlastNs is how long an operation waits for a memory node to be replaced: as long as an acquisition does.
+	outlastNs = 15 * fabric.Second
+	// outlastPauseNs is how often it looks.
+	outlastPauseNs = 200 * fabric.Microsecond
+)
+
+// Replaced reports whether an error may be that of a memory node whose place another takes.
+func Replaced(err error) bool {
+	is := func(list ...error) bool {
+		return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
+	}
+	return is(fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome, lock.ErrLost) &&
+		!is(fabric.ErrFenced, fabric.ErrInterrupted, fabric.ErrClosed, lock.ErrMemoryLost, lock.ErrTimeout, lock.ErrCanceled)
+}
+
+// Replicated reports whether the part is there, and replicated.
+func (p *Part) Replicated() bool { return !p.Missing() && p.Region.Replicated() }
+
+// Outlast executes an operation again that has failed with err, because the memory node of a part is being replaced, until it has not, or has begun to publish something. The client
+// is attached to what serves the number of each of the parts by then.
+func Outlast(l lock.Locker, parts []*Part, err error, begun func() bool, again func() error) error {
+	port := l.Port()
+	for until := port.Now() + outlastNs; err != nil && !begun() && Replaced(err) && port.Now() < until; {
+		ok, stop := attachAll(l, parts, until)
+		switch {
+		case stop != nil:
+			return errors.Join(err, stop)
+		case ok:
+			err = again()
+		}
+	}
+	return err
+}
+
+func attachAll(l lock.Locker, parts []*Part, until fabric.Time) (ok bool, stop error) {
+	if stop = l.Port().Pause(min(until, l.Port().Now()+outlastPauseNs)); stop != nil {
+		return false, stop
+	}
+	for _, p := range parts {
+		if p.Replicated() {
+			if ok, stop := p.attach(l); !ok || stop != nil {
+				return false, stop
+			}
+		}
+	}
+	return true, nil
+}
+
+// attachAgain waits for a moment, and attaches a client to what serves the part's number now. It reports whether there is something; or why not to wait any longer.
+func (p *Part) attachAgain(l lock.Locker, until fabric.Time) (ok bool, stop error) {
+	if stop = l.Port().Pause(min(until, l.Port().Now()+outlastPauseNs)); stop != nil {
+		return false, stop
+	}
+	return p.attach(l)
+}
+
+func (p *Part) attach(l lock.Locker) (ok bool, stop error) {
+	err := lock.Renew(l, p.MN)
+	if err == nil {
+		return true, nil
+	}
+	if Replaced(err) && !errors.Is(err, lock.ErrLost) { // lost: the client has other locks there, which its user has to release
+		if err = p.answers(l); err == nil || Replaced(err) {
+			return false, nil
+		}
+	}
+	return false, err
+}
+
+// answers returns what comes of a READ: a node that has been fenced waits no longer.
+func (p *Part) answers(l lock.Locker) error {
+	ops := [1]fabric.Op{fabric.Load(p.Region.Stamp())}
+	return l.Port().Do(ops[:])
+}
+
+// A Change says when all backups of a part had a change, and how it shows: a word is what it makes it, in the bits of a mask, and nothing else makes it that. With no mask nothing shows it.
+type Change struct {
+	Term, Epoch uint32
+	At          fabric.Addr
+	Word, Mask  uint64
+}
+
+// Succeeded waits for what becomes of a change that all backups have, when the release with it has failed: it reports whether one of them serves in a later term, and has the change.
+// It has it if this client had the lock until the term ended, as the error may say, or if the change shows.
+func (p *Part) Succeeded(l lock.Locker, err error, x *Change) bool {
+	held := errors.Is(err, lock.ErrLost) && errors.Is(err, fabric.ErrStaleEpoch)
+	if !Replaced(err) || !held && x.Word&x.Mask == 0 { // so it may be for other reasons
+		return false
+	}
+	port := l.Port()
+	for until := port.Now() + outlastNs; port.Now() < until; {
+		ok, stop := p.attachAgain(l, until)
+		if stop != nil {
+			return false
+		}
+		if !ok {
+			continue
+		}
+		b, err := p.Region.Backups(port)
+		if err != nil {
+			continue
+		}
+		ops := [1]fabric.Op{fabric.Load(x.At)}
+		err = port.Do(ops[:])
+		switch {
+		case err == nil:
+			// The same primary serves with or without the change. In another epoch of the term, others may have undone it.
+			return b.Term() > x.Term && (held && b.Before() == x.Epoch || x.Word&x.Mask != 0 && ops[0].Old&x.Mask == x.Word&x.Mask)
+		case !Replaced(err):
+			return false
+		}
+	}
+	return false
+}
