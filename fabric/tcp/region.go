@@ -130,7 +130,7 @@ func (s *MemoryServer) dropCopy(r *region) {
 
 // isOpen reports whether lanes to some memory are let in.
 func (s *MemoryServer) isOpen(r *region, t target) bool {
-	if r == nil || t.epoch == 0 || r.epoch != t.epoch {
+	if r == nil || r.id != t.id || t.epoch == 0 || r.epoch != t.epoch { // epochs of several numbers may be the same
 		return false
 	}
 	if t.replica == 0 {

@@ -607,3 +607,19 @@ func TestAllReplicasGivenUp(t *testing.T) {
 		t.Errorf("%+v after %+v", *x, before)
 	}
 }
+
+// A lane to a number of which the memory node has no copy leads nowhere, though its own number is served in the same epoch: not into the memory of that.
+func TestLaneToAnotherNumber(t *testing.T) {
+	g := newGroup(t)
+	own := g.p.Member()
+	h := hello{role: roleLane, cn: uint8(g.n.Own.ID), index: 9, caps: capMasked | capAtomic16, from: uint64(g.n.Own.Incarnation), to: uint64(own.Incarnation)}
+	for _, h.target = range []target{{id: 7, epoch: g.now().Epoch}, {id: 0, epoch: g.now().Epoch}} {
+		s, _, err := dial(t.Context(), &g.n.Config, peer.MemoryNode(own.ID, own.Addr), h, false)
+		if err == nil {
+			s.close()
+		}
+		if h.target.id == 7 && !errors.Is(err, fabric.ErrStaleEpoch) || h.target.id == 0 && err != nil {
+			t.Errorf("a lane to %+v: %v", h.target, err)
+		}
+	}
+}
