@@ -33,10 +33,8 @@ func seconds(ttl time.Duration) (uint32, error) {
 // Get appends the value of a key to dst, which may be nil, and returns the result. objstore.ErrNotFound: there is none.
 func (st *Store) Get(ctx context.Context, key, dst []byte) ([]byte, error) {
 	err := st.shared.do(ctx, func(c *objstore.Client) error {
-		it, err := c.Get(key)
-		if err == nil {
-			dst = append(dst, it.Value...)
-		}
+		var err error
+		_, dst, err = c.GetTo(key, dst)
 		return err
 	})
 	return dst, err
@@ -44,12 +42,11 @@ func (st *Store) Get(ctx context.Context, key, dst []byte) ([]byte, error) {
 
 // GetItem is Get with the object's flags, expiry, and the CAS for CompareAndSwap. Item.Value is what Get returns.
 func (st *Store) GetItem(ctx context.Context, key, dst []byte) (it objstore.Item, err error) {
-	it.Value = dst
 	err = st.shared.do(ctx, func(c *objstore.Client) (err error) {
-		it, err = c.Get(key)
-		it.Value = append(dst, it.Value...)
+		it, dst, err = c.GetTo(key, dst)
 		return err
 	})
+	it.Value = dst
 	return it, err
 }
 
@@ -123,8 +120,8 @@ func (st *Store) Touch(ctx context.Context, key []byte, ttl time.Duration) error
 	return st.shared.do(ctx, func(c *objstore.Client) error { return c.Touch(key, s) })
 }
 
-// Update changes the object of a key as a function decides that sees it: see objstore.Update. It is called at most once, under the
-// lock of the key's bucket, so it must neither wait nor use the store; what it is given is valid until it returns. If it panics, nothing is changed.
+// Update changes the object of a key as a function decides that sees it: see objstore.Update. It is called under the
+// lock of the key's bucket, once at most unless values have segments, so it must neither wait nor use the store; what it is given is valid until it returns. If it panics, nothing is changed.
 func (st *Store) Update(ctx context.Context, key []byte, change objstore.Update) error {
 	return st.shared.do(ctx, func(c *objstore.Client) error { return c.Update(key, change) })
 }

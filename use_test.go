@@ -15,9 +15,9 @@ func TestUseAndStats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := []byte("k")
+	key, value := []byte("k"), []byte("v")
 	work := func(k *objstore.Client) error {
-		if err := k.Set(key, []byte("v"), objstore.Options{}); err != nil {
+		if err := k.Set(key, value, objstore.Options{}); err != nil {
 			return err
 		}
 		it, err := k.Get(key)

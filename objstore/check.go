@@ -16,7 +16,10 @@ import (
 type Report struct {
 	Nodes    []NodeReport `json:"nodes"`
 	Problems []Problem    `json:"problems"`
-	Omitted  int          `json:"omitted"` // problems beyond MaxProblems
+	Omitted  int          `json:"omitted"`  // problems beyond MaxProblems
+	Segments uint64       `json:"segments"` // of values that are in segments
+	Unnamed  uint64       `json:"unnamed"`  // of Segments: those of no value; it is being stored, or a crash left them (Client.ReclaimStep deletes them)
+	Missing  uint64       `json:"missing"`  // segments that values name and that are gone: such a value is gone as a whole, as its next reader finds
 }
 
 // MaxProblems bounds Report.Problems.
@@ -69,6 +72,9 @@ func (r *Report) String() string {
 		fmt.Fprintf(&b, "  %d runs of %d B: free %d B, %d B here, %d B elsewhere (%d B reclaimed), %d B too small for a chunk\n",
 			n.Extents, n.ExtentBytes, n.FreeCentral, n.FreeLocal, n.Elsewhere, n.Reclaimed, n.Rest)
 	}
+	if r.Segments > 0 {
+		fmt.Fprintf(&b, "%d segments, %d of them in no value\n", r.Segments, r.Unnamed)
+	}
 	for _, p := range r.Problems {
 		fmt.Fprintf(&b, "PROBLEM %v\n", p)
 	}
@@ -100,7 +106,11 @@ type checker struct {
 	chunks reclaim.Map
 	keys   map[string]fabric.Addr
 	buf    []byte
+	large  *segmentCheck // of all nodes
 }
+
+// A segmentCheck compares the segments that there are with those that lists name.
+type segmentCheck struct{ there, named map[segmentRef]bool }
 
 // Check reads the whole store and returns what is in it and what is wrong with
 // it. No client may use the store meanwhile: it takes no locks, and sees changes that are half done as problems. See OpenOn.
@@ -129,10 +139,21 @@ func (c *Client) check() (*Report, error) {
 	r := &Report{Nodes: make([]NodeReport, len(c.s.h.Parts)), Problems: []Problem{}}
 	buf := c.port.Alloc(fabric.MaxChain * maxObjectSize)
 	defer c.port.Free(buf)
+	large := &segmentCheck{map[segmentRef]bool{}, map[segmentRef]bool{}}
 	for i := range c.s.h.Parts {
-		k := &checker{c: c, r: r, n: c.s.h.Parts[i], nr: &r.Nodes[i], keys: map[string]fabric.Addr{}, buf: buf}
+		k := &checker{c: c, r: r, n: c.s.h.Parts[i], nr: &r.Nodes[i], keys: map[string]fabric.Addr{}, buf: buf, large: large}
 		if err := k.run(); err != nil {
 			return r, fmt.Errorf("objstore: check %v: %w", k.n.MN, err)
+		}
+	}
+	for x := range large.named {
+		if !large.there[x] {
+			r.Missing++
+		}
+	}
+	for x := range large.there {
+		if r.Segments++; !large.named[x] {
+			r.Unnamed++
 		}
 	}
 	return r, nil
@@ -254,6 +275,31 @@ func (k *checker) checkObjects(bucket, first fabric.Addr, slots []byte) (objects
 	return objects, nil
 }
 
+// checkLarge notes a segment, or those that a list names.
+func (k *checker) checkLarge(slot fabric.Addr, w slotWord, what kind, key []byte) {
+	if what == kindSegment {
+		if len(key) != segmentKeySize {
+			k.problem(slot, "segment with a key of %d bytes", len(key))
+			return
+		}
+		k.large.there[refOf(key)] = true
+		return
+	}
+	h, b, err := k.c.readHead(k.n, w, w.readLen())
+	if err == nil {
+		var l *Large
+		from := headerSize + uint64(h.keyLen)
+		if l, err = decodeList(key, b[from:from+uint64(h.valueLen)], h.unique); err == nil {
+			for i := range l.ids {
+				k.large.named[l.ref(i)] = true
+			}
+		}
+	}
+	if err != nil {
+		k.problem(slot, "%v", err)
+	}
+}
+
 func (k *checker) checkObject(bucket, slot fabric.Addr, w slotWord, b []byte) {
 	var h header
 	if err := h.decode(b, w); err != nil {
@@ -262,6 +308,12 @@ func (k *checker) checkObject(bucket, slot fabric.Addr, w slotWord, b []byte) {
 	}
 	key := b[headerSize : headerSize+int(h.keyLen)]
 	p := k.c.s.locate(key)
+	if h.kind != kindPlain {
+		k.checkLarge(slot, w, h.kind, key)
+	}
+	if h.kind == kindSegment {
+		key = append([]byte{0}, key...) // it may look like a user's
+	}
 	switch {
 	case h.check != h.checkOf(p.hash):
 		k.problem(slot, "object of key %q: check %#x, want %#x", key, h.check, h.checkOf(p.hash))

@@ -24,7 +24,7 @@ type Client struct {
 	ops  [fabric.MaxChain]fabric.Op // of chains outside Acquire and Release
 
 	reads  [3]fabric.Op // of Acquire
-	before [3]fabric.Op // of Release
+	before [4]fabric.Op // of Release
 
 	slots []byte       // the bucket in work: slots and link
 	block []byte       // an overflow block that is made
@@ -39,6 +39,7 @@ type Client struct {
 	walk     walk      // of a client that reclaims
 
 	object Object // of Update: here, since it is given away
+	large  large  // of a client that has met values in segments
 	batch  batch  // of GetMulti
 
 	inherited, passed []byte // the handoff that comes with a lock, and the one for the next holder; nil: there are none
@@ -72,6 +73,8 @@ type Stats struct {
 	Overflows    uint64 `json:"overflows"`     // overflow blocks made
 	Walks        uint64 `json:"walks"`         // through the buckets, to compare backups with primaries
 	Repaired     uint64 `json:"repaired"`      // buckets whose backups were made what the primary is
+	Sweeps       uint64 `json:"sweeps"`        // through the buckets, for segments that no value has
+	Swept        uint64 `json:"swept"`         // such segments
 	Leaked       uint64 `json:"leaked"`        // chunks lost to the store by failed operations, until this compute node closes the store or crashes
 	BytesRead    uint64 `json:"bytes_read"`    // of values returned
 	BytesWritten uint64 `json:"bytes_written"` // of values stored
@@ -163,12 +166,13 @@ func (c *Client) Close() { c.session.Close() }
 // discard frees what the client has of its store.
 func (c *Client) discard() {
 	c.s.h.Member.Remove(&c.user)
-	for _, b := range [][]byte{c.slots, c.block, c.obj, c.out, c.table, c.batch.slots} {
+	for _, b := range [][]byte{c.slots, c.block, c.obj, c.out, c.table, c.batch.slots, c.large.buf} {
 		if b != nil {
 			c.port.Free(b)
 		}
 	}
 	c.slots, c.block, c.obj, c.out, c.table, c.batch.slots = nil, nil, nil, nil, nil, nil
+	c.large = large{}
 	if c.mirrored != nil {
 		c.port.Free(c.mirrored.image)
 		c.mirrored = nil
@@ -238,10 +242,10 @@ func (c *Client) trim(b []byte) []byte {
 
 // Trim frees buffers that a large object has needed, and of which nothing is needed any more: for a client that may not be used for a while. What Get returned is not valid any more.
 func (c *Client) Trim() {
-	if len(c.obj) <= keepBuffer && len(c.out) <= keepBuffer || c.session.Begin() != nil {
+	if len(c.obj) <= keepBuffer && len(c.out) <= keepBuffer && cap(c.large.whole) <= keepBuffer || c.session.Begin() != nil {
 		return
 	}
-	c.small = keepFor + 1
+	c.small, c.large.whole = keepFor+1, nil
 	c.obj, c.out = c.trim(c.obj), c.trim(c.out)
 	clear(c.ops[:])
 	clear(c.reads[:])
@@ -271,6 +275,10 @@ type work struct {
 	head         bool // header and key of the object suffice, and so many bytes of its value:
 	value        uint64
 	at           uint64 // where in c.obj the object goes
+	segment      bool   // the key is that of a segment
+	list         bool   // what is stored is a list of segments
+	tail         []byte // of what is stored, behind the bytes that are in a buffer of the client: lent to the Port
+	unknown      bool   // whether it was stored
 
 	hint      slotWord // where the object may be, if the location cache does not know
 	handedOff bool     // what was found came with a handoff
@@ -284,7 +292,7 @@ type work struct {
 	h         header
 
 	vacant fabric.Addr // the first empty slot
-	tail   fabric.Addr // a link that is empty
+	link   fabric.Addr // one that is empty
 	depth  int         // overflow blocks seen
 }
 
@@ -357,7 +365,7 @@ func (c *Client) find(k *work) error {
 		}
 		link := a.Add(uint64(last) * slotSize)
 		if wordAt(b, last) == 0 {
-			k.tail = link
+			k.link = link
 			c.s.places.forget(k.hash, guess)
 			return nil
 		}
@@ -403,7 +411,7 @@ func (c *Client) match(k *work, w slotWord) error {
 		return err
 	}
 	end := headerSize + uint64(k.h.keyLen)
-	if int(k.h.keyLen) != len(k.key) || !bytes.Equal(b[headerSize:end], k.key) {
+	if int(k.h.keyLen) != len(k.key) || (k.h.kind == kindSegment) != k.segment || !bytes.Equal(b[headerSize:end], k.key) {
 		return nil
 	}
 	if k.h.check != k.h.checkOf(k.hash) {
@@ -456,10 +464,10 @@ func (c *Client) unlock(err error) error {
 	return err
 }
 
-// value returns the value of the object that was found.
+// value returns the value of the object that was found, as much of it as was read.
 func (c *Client) value(k *work) []byte {
 	begin := k.at + headerSize + uint64(k.h.keyLen)
-	end := begin + uint64(k.h.valueLen)
+	end := min(begin+uint64(k.h.valueLen), k.at+k.want(k.word))
 	return c.obj[begin:end:end]
 }
 

@@ -154,11 +154,16 @@ func (c *Client) evictOldest(n *handle.Part, cand []candidate) (chunk, error) {
 		if meta[best].expired(now) {
 			expiry = meta[best].expiry
 		}
+		err := c.evictOwner(n, v.word)
+		if err != nil {
+			return chunk{}, err
+		}
 		ch, err := c.unlink(n, v.bucket, v.slot, v.word, expiry)
 		if err != nil {
 			return chunk{}, err
 		}
 		if !ch.none() {
+			c.evicted(n, v.word)
 			if expiry != 0 {
 				c.stats.Expired++
 			} else {

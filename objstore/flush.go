@@ -24,6 +24,9 @@ func (c *Client) Flush() (n uint64, err error) {
 		for b := range c.s.geo.buckets {
 			k, err := c.flushBucket(part, c.s.bucket(part.Index, b))
 			n += k
+			c.user.Exit()
+			c.dropGarbage()
+			c.user.Enter()
 			if err != nil {
 				return n, err
 			}
@@ -66,7 +69,7 @@ func (c *Client) flushBucket(n *handle.Part, bucket fabric.Addr) (removed uint64
 		}
 		for i := range ops {
 			if ops[i].Swapped() {
-				c.free(n, slotWord(ops[i].Cmp).chunk())
+				c.freeObject(n, slotWord(ops[i].Cmp), unknownKind)
 				c.stats.Deletes++
 				removed++
 			}
@@ -93,6 +96,15 @@ func (c *Client) mirrorFlush(n *handle.Part, bucket fabric.Addr, ops []fabric.Op
 // flushChain is how many objects are removed in the chain of a release.
 const flushChain = 8
 
+// isSegment reports whether an object is a segment: it goes with its list, or belongs to a value that is still being stored.
+func (c *Client) isSegment(n *handle.Part, w slotWord) bool {
+	if c.s.geo.segment == 0 {
+		return false
+	}
+	_, owner, _, err := c.segmentAt(n, w)
+	return err == nil && owner != nil
+}
+
 // someObjects returns operations that unlink some objects of a bucket whose lock is held: none if there are none.
 func (c *Client) someObjects(n *handle.Part, a fabric.Addr) ([]fabric.Op, error) {
 	ops := make([]fabric.Op, 0, flushChain)
@@ -108,7 +120,7 @@ func (c *Client) someObjects(n *handle.Part, a fabric.Addr) ([]fabric.Op, error)
 			if w != 0 && !holds(n, slotWord(w)) {
 				return nil, fmt.Errorf("%w: slot at %v is %v", ErrCorrupt, a.Add(uint64(i)*slotSize), slotWord(w))
 			}
-			if w != 0 && len(ops) < flushChain {
+			if w != 0 && len(ops) < flushChain && !c.isSegment(n, slotWord(w)) {
 				ops = append(ops, fabric.CAS(a.Add(uint64(i)*slotSize), w, 0))
 			}
 		}

@@ -304,7 +304,7 @@ func TestOpen(t *testing.T) {
 	_, err = Open(p, cfg)
 	wantErr(t, "other order", err, ErrGeometry)
 	for _, bad := range []func(*Config){
-		func(c *Config) { c.Nodes = nil }, func(c *Config) { c.MaxValue = 8 << 20 }, func(c *Config) { c.Lock.Size = 0 },
+		func(c *Config) { c.Nodes = nil }, func(c *Config) { c.MaxValue = MaxValueBytes + 1 }, func(c *Config) { c.Segment = 100 }, func(c *Config) { c.Lock.Size = 0 },
 	} {
 		cfg = w.config()
 		bad(&cfg)

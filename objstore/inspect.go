@@ -1,6 +1,7 @@
 package objstore
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 
@@ -20,17 +21,20 @@ type BucketDump struct {
 
 // A SlotDump shows a slot that is in use.
 type SlotDump struct {
-	Addr   string `json:"address"`
-	Word   string `json:"word"`  // hexadecimal
-	Text   string `json:"text"`  // Word decoded
-	Depth  int    `json:"depth"` // 0 in the bucket, else in which overflow block
-	Key    string `json:"key"`   // of the object, if Err is nil
-	Size   int    `json:"size"`  // of the value, bytes
-	Flags  uint32 `json:"flags"`
-	CAS    uint64 `json:"cas"`
-	Access uint32 `json:"access_s"`
-	Expiry uint32 `json:"expiry_s"`        // 0: never
-	Err    error  `json:"error,omitempty"` // why the object makes no sense
+	Addr  string `json:"address"`
+	Word  string `json:"word"`  // hexadecimal
+	Text  string `json:"text"`  // Word decoded
+	Depth int    `json:"depth"` // 0 in the bucket, else in which overflow block
+	Key   string `json:"key"`   // of the object, if Err is nil
+	// Segment: it is one of a value, and its key is no user's. List: its value is a list of segments.
+	Segment bool   `json:"segment,omitempty"`
+	List    bool   `json:"list,omitempty"`
+	Size    int    `json:"size"` // of the value, bytes
+	Flags   uint32 `json:"flags"`
+	CAS     uint64 `json:"cas"`
+	Access  uint32 `json:"access_s"`
+	Expiry  uint32 `json:"expiry_s"`        // 0: never
+	Err     error  `json:"error,omitempty"` // why the object makes no sense
 }
 
 // A fault is an error that is text in JSON.
@@ -133,6 +137,10 @@ func (c *Client) inspectSlot(n *handle.Part, w slotWord, s *SlotDump) error {
 		return err
 	}
 	s.Key = string(c.obj[headerSize : headerSize+int(h.keyLen)])
+	s.Segment, s.List = h.kind == kindSegment, h.kind == kindList
 	s.Size, s.Flags, s.CAS, s.Access, s.Expiry = int(h.valueLen), h.flags, h.unique, h.access, h.expiry
+	if value := c.obj[headerSize+int(h.keyLen) : size]; s.List && len(value) >= 4 {
+		s.Size = int(binary.LittleEndian.Uint32(value))
+	}
 	return nil
 }

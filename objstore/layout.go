@@ -203,7 +203,8 @@ func (w linkWord) chunk() (ch chunk, ok bool) {
 //	 20       4   length of the value
 //	 24       1   length of the key
 //	 25       1   class of the chunk
-//	 26       2   zero
+//	 26       1   kind: 0, a list of segments, or a segment (segments.go)
+//	 27       1   zero
 //	 28       4   check: of the key's hash and what does not change above
 //	 32           key, value
 type header struct {
@@ -214,6 +215,7 @@ type header struct {
 	valueLen uint32
 	keyLen   uint8
 	class    class
+	kind     kind
 	check    uint32
 }
 
@@ -225,7 +227,7 @@ const (
 // checkOf returns what the check of the header must be for a key with a hash.
 func (h *header) checkOf(hash uint64) uint32 {
 	m := mum(h.unique^hashK1, hash^hashK2)
-	return uint32(mum(m^uint64(h.flags)<<32^uint64(h.valueLen), hashK3^uint64(h.keyLen)<<8^uint64(h.class)))
+	return uint32(mum(m^uint64(h.flags)<<32^uint64(h.valueLen), hashK3^uint64(h.kind)<<16^uint64(h.keyLen)<<8^uint64(h.class)))
 }
 
 // meta is the word of access and expiry.
@@ -243,7 +245,7 @@ func (h *header) encode(b []byte) {
 	binary.LittleEndian.PutUint64(b[metaOffset:], h.meta())
 	binary.LittleEndian.PutUint32(b[16:], h.flags)
 	binary.LittleEndian.PutUint32(b[20:], h.valueLen)
-	binary.LittleEndian.PutUint32(b[24:], uint32(h.keyLen)|uint32(h.class)<<8)
+	binary.LittleEndian.PutUint32(b[24:], uint32(h.keyLen)|uint32(h.class)<<8|uint32(h.kind)<<16)
 	binary.LittleEndian.PutUint32(b[28:], h.check)
 }
 
@@ -257,9 +259,9 @@ func (h *header) decode(b []byte, w slotWord) error {
 	h.flags = binary.LittleEndian.Uint32(b[16:])
 	h.valueLen = binary.LittleEndian.Uint32(b[20:])
 	k := binary.LittleEndian.Uint32(b[24:])
-	h.keyLen, h.class = uint8(k), class(k>>8&0xff)
+	h.keyLen, h.class, h.kind = uint8(k), class(k>>8&0xff), kind(k>>16)
 	h.check = binary.LittleEndian.Uint32(b[28:])
-	if k>>16 != 0 || h.keyLen == 0 || h.keyLen > MaxKey || h.class != w.class() || h.size() > w.readLen() {
+	if k>>24 != 0 || h.kind > kindSegment || h.keyLen == 0 || h.keyLen > MaxKey || h.class != w.class() || h.size() > w.readLen() {
 		return fmt.Errorf("%w: header: key %d B, value %d B, class word %#x in %v",
 			ErrCorrupt, h.keyLen, h.valueLen, k, w)
 	}

@@ -61,7 +61,7 @@ const unlockedTries = 4
 func (c *Client) getUnregistered(k *work) (Item, error) {
 	if c.port.Caps().ReadsInOrder {
 		for range unlockedTries {
-			*k = work{place: k.place, n: k.n, key: k.key}
+			*k = work{place: k.place, n: k.n, key: k.key, segment: k.segment, head: k.head, value: k.value}
 			s, err := c.tryRead(k)
 			switch {
 			case err != nil:

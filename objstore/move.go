@@ -24,10 +24,14 @@ func (c *Client) evictor(n *handle.Part) slab.Evict {
 		list, err := c.objectsIn(n, class(cl), off64)
 		for i := range list {
 			v := &list[i]
+			if err := c.evictOwner(n, v.word); err != nil {
+				return got, err
+			}
 			ch, err := c.unlink(n, v.bucket, v.slot, v.word, 0)
 			if err != nil || ch.none() {
 				return got, err
 			}
+			c.evicted(n, v.word)
 			c.stats.Evictions++
 			got = append(got, ch.off64)
 		}

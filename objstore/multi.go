@@ -99,10 +99,9 @@ func (c *Client) getBatch(keys [][]byte, results []Result, dst []byte) (int, []b
 		if i > 0 && len(dst)-begun > batchBytes {
 			return i, dst
 		}
-		it, err := c.get(u.key)
-		from := len(dst)
-		dst = append(dst, it.Value...)
-		it.Value = dst[from:len(dst):len(dst)]
+		var it Item
+		var err error
+		it, dst, err = c.getTo(u.key, dst)
 		*u.result = Result{it, err}
 		if errors.Is(err, fabric.ErrNodeDown) && u.place != (place{}) {
 			down, why = append(down, u.node), err
@@ -263,8 +262,8 @@ func (c *Client) takeValues(dst []byte) []byte {
 	b, now, size := &c.batch, c.now(), 0
 	for i := range b.units {
 		u := &b.units[i]
-		if u.outcome == present && (u.h.expired(now) || c.stale(&u.work, now)) {
-			u.outcome = unclear // another client may have given it more time since
+		if u.outcome == present && (u.h.expired(now) || c.stale(&u.work, now) || u.h.kind == kindList) {
+			u.outcome = unclear // another client may have given it more time since; segments are read one after the other
 		}
 		if u.outcome == present {
 			size += int(u.h.valueLen)

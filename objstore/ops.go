@@ -21,15 +21,28 @@ func (c *Client) Get(key []byte) (Item, error) {
 
 func (c *Client) get(key []byte) (it Item, err error) {
 	var k work
-	if err := c.start(&k, key); err != nil {
+	if it, err = c.getObject(&k, key); err != nil || k.h.kind != kindList {
+		return it, err
+	}
+	it, c.large.whole, err = c.getWhole(key, it, c.large.whole[:0])
+	return it, err
+}
+
+// getObject gets an object, which may be a list of segments.
+func (c *Client) getObject(k *work, key []byte) (it Item, err error) {
+	if err := c.start(k, key); err != nil {
 		return Item{}, err
 	}
-	c.stats.Gets++
+	if !k.segment {
+		c.stats.Gets++
+	}
 	c.trimBoth()
 	if k.unregistered {
-		return c.getUnregistered(&k)
+		return c.getUnregistered(k)
 	}
-	err = c.outlast(&k, func() (err error) { it, err = c.getOnce(&k); return err })
+	if err = c.outlast(k, func() (err error) { it, err = c.getOnce(k); return err }); err != nil {
+		c.dropGarbage()
+	}
 	return it, err
 }
 
@@ -38,7 +51,7 @@ func (c *Client) getOnce(k *work) (Item, error) {
 		if it, done, err := c.getUnlocked(k); done {
 			return it, err
 		}
-		*k = work{place: k.place, n: k.n, key: k.key}
+		*k = work{place: k.place, n: k.n, key: k.key, segment: k.segment, head: k.head, value: k.value}
 	}
 	if err := c.lookup(k, lock.Shared); err != nil {
 		return Item{}, err
@@ -66,7 +79,9 @@ func (c *Client) getOnce(k *work) (Item, error) {
 // item returns the object that was found, for the user.
 func (c *Client) item(k *work) Item {
 	v := c.value(k)
-	c.stats.Hits++
+	if !k.segment {
+		c.stats.Hits++
+	}
 	c.stats.BytesRead += uint64(len(v))
 	return Item{Value: v, Flags: k.h.flags, CAS: k.h.unique, Expiry: k.h.expiry, Access: k.h.access}
 }
@@ -97,7 +112,7 @@ func (c *Client) dropExpired(k *work) error {
 	if !ch.none() {
 		c.stats.Expired++
 		c.s.places.forget(k.hash, k.word)
-		c.free(k.n, ch)
+		c.freeObject(k.n, k.word, k.h.kind)
 	}
 	return ErrNotFound
 }
@@ -118,6 +133,7 @@ func (c *Client) beginChange(k *work, key []byte) error {
 
 func (c *Client) endChange() {
 	c.user.Exit()
+	c.dropGarbage()
 	c.session.End()
 }
 
@@ -161,6 +177,9 @@ func (c *Client) CompareAndSwap(key, value []byte, o Options, cas uint64) error 
 }
 
 func (c *Client) store(key, value []byte, o Options, cond condition, unique uint64) error {
+	if c.s.large(len(value)) {
+		return c.storeLarge(key, value, o, cond, unique)
+	}
 	k := work{head: true}
 	if err := c.beginChange(&k, key); err != nil {
 		return err
@@ -170,16 +189,20 @@ func (c *Client) store(key, value []byte, o Options, cond condition, unique uint
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrValueSize, len(value), c.s.geo.maxValue)
 	}
 	n := headerSize + uint64(len(key)+len(value))
+	if len(value) > keepBuffer && c.port.Lend(value) {
+		defer c.port.Lend(nil)
+		n, k.tail = headerSize+uint64(len(key)), value
+	}
 	c.out = c.grow(c.trim(c.out), n)
 	copy(c.out[headerSize:], k.key)
-	copy(c.out[headerSize+len(key):], value)
+	copy(c.out[headerSize+len(key):n], value)
 	c.obj = c.trim(c.obj) // not before: the value may lie in it
 	return c.outlast(&k, func() error { return c.storeOnce(&k, c.out[:n], o, cond, unique) })
 }
 
 // storeOnce stores the object in b, which has its key and value.
 func (c *Client) storeOnce(k *work, b []byte, o Options, cond condition, unique uint64) error {
-	ch, err := c.alloc(k.n, classFor(uint64(len(b))))
+	ch, err := c.alloc(k.n, classFor(uint64(len(b)+len(k.tail))))
 	if err != nil {
 		return err
 	}
@@ -192,11 +215,11 @@ func (c *Client) storeOnce(k *work, b []byte, o Options, cond condition, unique 
 		c.free(k.n, ch)
 		return c.unlockAsFound(k, err)
 	}
-	h := header{access: now, expiry: c.expiry(o.TTL), flags: o.Flags, valueLen: uint32(len(b) - headerSize - len(k.key))}
+	h := header{access: now, expiry: c.expiry(o.TTL), flags: o.Flags, valueLen: uint32(len(b) + len(k.tail) - headerSize - len(k.key))}
 	return c.storeObject(k, &h, ch, b)
 }
 
-// storeObject stores the object in b, of which header is still to be written, in
+// storeObject stores the object in b and k.tail, of which header is still to be written, in
 // chunk ch under the lock that is held, and releases it.
 func (c *Client) storeObject(k *work, h *header, ch chunk, b []byte) error {
 	unique, err := c.nextUnique(k.node)
@@ -204,62 +227,70 @@ func (c *Client) storeObject(k *work, h *header, ch chunk, b []byte) error {
 		c.free(k.n, ch)
 		return c.unlock(err)
 	}
-	h.unique, h.class, h.keyLen = unique, ch.class, uint8(len(k.key))
+	h.unique, h.class, h.keyLen, h.kind = unique, ch.class, uint8(len(k.key)), k.kind()
 	h.check = h.checkOf(k.hash)
 	h.encode(b)
+	n := 1
 	c.before[0] = fabric.Write(k.n.At(ch.off64), b)
+	if len(k.tail) > 0 { // behind the first word, which readers go by (unlocked.go)
+		n = 2
+		c.before[1] = fabric.Write(k.n.At(ch.off64).Add(uint64(len(b))), k.tail)
+	}
 	tag := uint8(unique)
 	if k.found {
 		tag = k.word.tag() + 1
 	}
-	w := makeSlot(k.fp, ch, uint64(len(b)), tag)
+	w := makeSlot(k.fp, ch, uint64(len(b)+len(k.tail)), tag)
 	var known bool
 	switch {
 	case k.found:
 		c.setHandoff(k, c.slotOf(k), w, b)
-		known, err = c.publish(k, 1, k.slot, uint64(k.word), uint64(w))
+		known, err = c.publish(k, n, k.slot, uint64(k.word), uint64(w))
 	case k.vacant != 0:
 		k.slot = k.vacant
 		c.setHandoff(k, c.slotOf(k), w, b)
-		known, err = c.publish(k, 1, k.slot, 0, uint64(w))
+		known, err = c.publish(k, n, k.slot, 0, uint64(w))
 	default:
-		known, err = c.overflow(k, w)
+		known, err = c.overflow(k, n, w)
 	}
 	if err != nil {
 		c.s.places.put(k.hash, 0, 0)
 		if known {
 			c.free(k.n, ch)
 		} else {
+			k.unknown = true
 			c.lose(k.n, ch)
 		}
 		return err
 	}
 	c.s.places.put(k.hash, w, unique)
-	c.stats.Stores++
+	if !k.segment {
+		c.stats.Stores++
+	}
 	c.stats.BytesWritten += uint64(h.valueLen)
 	if k.found {
-		c.free(k.n, k.word.chunk())
+		c.freeObject(k.n, k.word, k.h.kind)
 	}
 	return nil
 }
 
-// overflow publishes w in a new overflow block, because no slot is free. A
+// overflow publishes w, behind the first n operations, in a new overflow block, because no slot is free. A
 // bucket that has as many blocks as it may have loses an object instead.
-func (c *Client) overflow(k *work, w slotWord) (known bool, err error) {
+func (c *Client) overflow(k *work, n int, w slotWord) (known bool, err error) {
 	if k.depth >= maxOverflow {
-		return c.replaceAny(k, w)
+		return c.replaceAny(k, n, w)
 	}
 	block, err := c.alloc(k.n, overflowClass)
 	switch {
 	case errors.Is(err, ErrNoSpace) && !c.s.cfg.NoEvict:
-		return c.replaceAny(k, w)
+		return c.replaceAny(k, n, w)
 	case err != nil:
 		return true, c.unlock(err)
 	}
 	clear(c.block)
 	putWord(c.block, 0, uint64(w))
-	c.before[1] = fabric.Write(k.n.At(block.off64), c.block)
-	known, err = c.publish(k, 2, k.tail, 0, uint64(makeLink(block)))
+	c.before[n] = fabric.Write(k.n.At(block.off64), c.block)
+	known, err = c.publish(k, n+1, k.link, 0, uint64(makeLink(block)))
 	switch {
 	case err == nil:
 		c.stats.Overflows++
@@ -273,7 +304,7 @@ func (c *Client) overflow(k *work, w slotWord) (known bool, err error) {
 
 // replaceAny publishes w in place of an object of the bucket's last slots,
 // which are in c.slots.
-func (c *Client) replaceAny(k *work, w slotWord) (known bool, err error) {
+func (c *Client) replaceAny(k *work, n int, w slotWord) (known bool, err error) {
 	if c.s.cfg.NoEvict {
 		return true, c.unlock(fmt.Errorf("%w: bucket at %v is full", ErrNoSpace, k.bucket))
 	}
@@ -283,13 +314,13 @@ func (c *Client) replaceAny(k *work, w slotWord) (known bool, err error) {
 	}
 	i := c.port.Rand() % slots
 	victim := slotWord(wordAt(c.slots, int(i)))
-	slot := k.tail - fabric.Addr((slots-i)*slotSize)
+	slot := k.link - fabric.Addr((slots-i)*slotSize)
 	if !holds(k.n, victim) {
 		return true, c.unlock(fmt.Errorf("%w: slot at %v is %v", ErrCorrupt, slot, victim))
 	}
-	if known, err = c.publish(k, 1, slot, uint64(victim), uint64(w)); err == nil {
+	if known, err = c.publish(k, n, slot, uint64(victim), uint64(w)); err == nil {
 		c.stats.Evictions++
-		c.free(k.n, victim.chunk())
+		c.freeObject(k.n, victim, unknownKind)
 	}
 	return known, err
 }
@@ -323,7 +354,7 @@ func (c *Client) remove(k *work) error {
 	}
 	c.s.places.forget(k.hash, k.word)
 	if err == nil {
-		c.free(k.n, k.word.chunk())
+		c.freeObject(k.n, k.word, k.h.kind)
 	}
 	return err
 }
@@ -377,6 +408,9 @@ func (c *Client) Prepend(key, data []byte) error { return c.extend(key, data, tr
 // only the header, the key and the data are moved. The data may lie in c.obj, where Get put its value: so
 // the object is read into the other buffer.
 func (c *Client) extend(key, data []byte, before bool) error {
+	if c.s.geo.segment != 0 {
+		return c.extendLarge(key, data, before)
+	}
 	var k work
 	if err := c.beginChange(&k, key); err != nil {
 		return err
@@ -449,7 +483,7 @@ func (c *Client) addOnce(k *work, f func(uint64) uint64) (uint64, error) {
 	}
 	old := c.value(k)
 	v, ok := parseDecimal(old)
-	if !ok {
+	if !ok || k.h.kind == kindList {
 		return 0, c.unlockAsFound(k, ErrNotNumber)
 	}
 	v = f(v)

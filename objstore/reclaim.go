@@ -18,11 +18,16 @@ var ErrUnanswered = reclaim.ErrUnanswered
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has crashed. view returns the live compute nodes. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody.
 //
+// Of a store with values in segments it deletes segments that no value has, after a crash or a failure (sweep.go).
+//
 // Of a store on replicated memory it makes the backups equal to the primary after a crash (walk.go) instead, and may wait for locks of buckets.
 func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	busy, err = c.session.ReclaimStep(view)
 	if err == nil && !busy {
 		busy, err = c.walkStep(view)
+	}
+	if err == nil && !busy {
+		busy, err = c.sweepStep(view)
 	}
 	return busy, err
 }

@@ -32,12 +32,15 @@ type Config struct {
 	// Lock is the layout of the locks of the Lockers that clients will use.
 	Lock lock.Layout
 
-	// Objects is how many objects the index is made for, on all nodes together;
+	// Objects is how many objects the index is made for, segments among them, on all nodes together;
 	// more find room in overflow blocks, at one more round trip. 0 is 65536. It counts when the store is made: one that
 	// is there keeps its index, of whatever size (Store.Objects).
 	Objects uint64
-	// MaxValue is the largest value in bytes; 0 is 1 MiB. A store that is there must have the same.
+	// MaxValue is the largest value in bytes, up to MaxValueBytes; 0 is 1 MiB. A store that is there must have the same.
 	MaxValue uint32
+	// Segment is how long segments are, at most, of larger values (segments.go): 64 bytes to 4 MiB. 0 is 2.2 MiB if MaxValue needs it, else no value has segments; in a store that
+	// is there, what that has.
+	Segment uint32
 	// MemoryLimit bounds the bytes of objects and overflow blocks on each memory node, as taken of it: in runs of pages, besides the index; 0 is all of its region but
 	// the reserve that all stores and trees keep free for what is made later. A store that is there keeps its own (Store.MemoryLimit).
 	MemoryLimit uint64
@@ -86,7 +89,8 @@ const (
 //	| form | nodes | which |  bucket B | slots  | lock B  |
 //	+------+-------+-------+-----------+--------+---------+
 //
-// Words 1 to 5: buckets of each node, hash seed, memory limit, MaxValue, store's ID.
+// Words 1 to 5: buckets of each node, and above them (bit 41) the length of segments in units of 64 bytes; hash seed, memory limit, MaxValue, store's ID. A program
+// that knows no segments takes a store that has some for damaged.
 type geometry struct {
 	lockSize   uint64
 	slots      int
@@ -96,6 +100,7 @@ type geometry struct {
 	seed       uint64
 	limit      uint64
 	maxValue   uint32
+	segment    uint32 // length of segments, of values that are larger; 0: none has segments
 	id         uint64
 }
 
@@ -108,6 +113,7 @@ func newGeometry(cfg *Config, rand func() uint64) geometry {
 		seed:     rand(),
 		limit:    cfg.MemoryLimit,
 		maxValue: cfg.MaxValue,
+		segment:  cfg.Segment,
 		id:       rand(),
 	}
 	g.bucketSize = (g.lockSize + slotSize*(minBucketSlots+1) + 63) &^ 63
@@ -126,7 +132,7 @@ func (g *geometry) tableSize() uint64 { return tableOffset + g.buckets*g.bucketS
 func (g *geometry) info(node int, survivors bool) memory.Info {
 	x := memory.Info{
 		Stores.Head(g.nodes, node, g.bucketSize<<24|uint64(g.slots)<<16|g.lockSize),
-		g.buckets, g.seed, g.limit, uint64(g.maxValue), g.id,
+		g.buckets | uint64(g.segment/segmentUnit)<<segmentShift, g.seed, g.limit, uint64(g.maxValue), g.id,
 	}
 	if node == 0 && survivors {
 		x[survivorsWord] = 1
@@ -146,7 +152,7 @@ func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 	_, of := e.Part()
 	g := geometry{
 		lockSize: w & 0xffff, slots: int(w >> 16 & 0xff), bucketSize: w >> 24 & 0xffff, nodes: of,
-		buckets: e.Info[1], seed: e.Info[2], limit: e.Info[limitWord], maxValue: uint32(e.Info[4]), id: e.Info[5],
+		buckets: e.Info[1] & (1<<segmentShift - 1), segment: uint32(e.Info[1]>>segmentShift) * segmentUnit, seed: e.Info[2], limit: e.Info[limitWord], maxValue: uint32(e.Info[4]), id: e.Info[5],
 	}
 	if err := Stores.CheckPart(e, node); err != nil {
 		return g, err
@@ -188,6 +194,7 @@ type Store struct {
 	locked bool // gets take the lock
 
 	unsettled unsettled
+	uploads   *uploads // of this compute node, through all losses
 }
 
 // Open opens the store, and makes it if there is none. While a memory node of a store that is there is down, operations on its keys are ErrNodeDown; while the
@@ -197,7 +204,7 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	before := &Store{Collection: Stores.Of(cfg.Name, cfg.Nodes), newest: new(atomic.Pointer[Store])}
+	before := &Store{Collection: Stores.Of(cfg.Name, cfg.Nodes), newest: new(atomic.Pointer[Store]), uploads: new(uploads)}
 	s, err := before.open(port, nil, given, cfg, nil)
 	if err == nil {
 		s.newest.Store(s)
@@ -208,7 +215,7 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 // open returns the store that follows s. It opens it, if it is as given, and makes it, if there is none, as cfg says. What old, s or nil, has of parts that are there still is
 // taken over. retry: see memory.Spec.
 func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ *Store, err error) {
-	s = &Store{Collection: s.Collection, newest: s.newest, cfg: cfg, geo: newGeometry(&cfg, port.Rand)}
+	s = &Store{Collection: s.Collection, newest: s.newest, uploads: s.uploads, cfg: cfg, geo: newGeometry(&cfg, port.Rand)}
 	s.h.Init(s.Collection)
 	var before *handle.Handle
 	if old != nil {
@@ -241,7 +248,7 @@ func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ 
 	if err := s.h.Register(port, before); err != nil {
 		return nil, err
 	}
-	s.cfg.MaxValue, s.cfg.MemoryLimit = s.geo.maxValue, s.geo.limit
+	s.cfg.MaxValue, s.cfg.Segment, s.cfg.MemoryLimit = s.geo.maxValue, s.geo.segment, s.geo.limit
 	if s.geo.buckets != fresh {
 		s.cfg.Objects = s.Objects()
 	}
@@ -275,10 +282,10 @@ func (s *Store) survey(port fabric.Port, given *Config, before *handle.Handle) (
 
 // compare compares the geometry of the store that is there with the wanted one.
 func (s *Store) compare(given *Config) error {
-	g, maxValue := &s.geo, cmp.Or(given.MaxValue, s.geo.maxValue)
-	if g.maxValue != maxValue || g.lockSize != (given.Lock.Size+7)&^7 || g.nodes != len(given.Nodes) {
-		return fmt.Errorf("%w: %q has %d B locks, %d nodes, values to %d B; want %d, %d, %d", ErrGeometry, given.Name,
-			g.lockSize, g.nodes, g.maxValue, given.Lock.Size, len(given.Nodes), maxValue)
+	g, maxValue, segment := &s.geo, cmp.Or(given.MaxValue, s.geo.maxValue), cmp.Or(given.Segment, s.geo.segment)
+	if g.maxValue != maxValue || g.segment != segment || g.lockSize != (given.Lock.Size+7)&^7 || g.nodes != len(given.Nodes) {
+		return fmt.Errorf("%w: %q has %d B locks, %d nodes, values to %d B, segments of %d B; want %d, %d, %d, %d", ErrGeometry, given.Name,
+			g.lockSize, g.nodes, g.maxValue, g.segment, given.Lock.Size, len(given.Nodes), maxValue, segment)
 	}
 	return nil
 }
@@ -332,6 +339,9 @@ func (cfg *Config) fill() error {
 	if cfg.MaxValue == 0 {
 		cfg.MaxValue = defaultMaxValue
 	}
+	if cfg.Segment == 0 && cfg.MaxValue > maxPlain {
+		cfg.Segment = defaultSegment
+	}
 	if cfg.AccessRefreshS == 0 {
 		cfg.AccessRefreshS = defaultAccessRefreshS
 	}
@@ -340,8 +350,10 @@ func (cfg *Config) fill() error {
 		return fmt.Errorf("%w: %d memory nodes", ErrConfig, len(cfg.Nodes))
 	case cfg.Lock.Size == 0 || cfg.Lock.Size > maxLockSize || cfg.Lock.Align > 64:
 		return fmt.Errorf("%w: lock of %d bytes aligned to %d", ErrConfig, cfg.Lock.Size, cfg.Lock.Align)
-	case uint64(cfg.MaxValue)+maxObjectSize > maxChunk:
-		return fmt.Errorf("%w: values of %d bytes, at most %d", ErrConfig, cfg.MaxValue, maxChunk-maxObjectSize)
+	case cfg.MaxValue > MaxValueBytes:
+		return fmt.Errorf("%w: values of %d bytes, at most %d", ErrConfig, cfg.MaxValue, MaxValueBytes)
+	case cfg.Segment != 0 && !validSegment(cfg.Segment, cfg.MaxValue):
+		return fmt.Errorf("%w: segments of %d bytes for values of %d", ErrConfig, cfg.Segment, cfg.MaxValue)
 	case cfg.Objects > 1<<40:
 		return fmt.Errorf("%w: %d objects", ErrConfig, cfg.Objects)
 	}

@@ -139,7 +139,7 @@ func TestAccessRefresh(t *testing.T) {
 
 func TestNoAllocations(t *testing.T) {
 	_, c := one(t, nil)
-	key, value := b("some-key"), make([]byte, 414)
+	key, value, number := b("some-key"), make([]byte, 414), b("10")
 	n := testing.AllocsPerRun(20, func() {
 		for range 20 {
 			wantErr(t, "set", c.Set(key, value, Options{}), nil)
@@ -148,7 +148,7 @@ func TestNoAllocations(t *testing.T) {
 			}
 			wantErr(t, "append", c.Append(key, value[:10]), nil)
 			wantErr(t, "delete", c.Delete(key), nil)
-			wantErr(t, "set", c.Set(key, b("10"), Options{}), nil)
+			wantErr(t, "set", c.Set(key, number, Options{}), nil)
 			if _, err := c.Incr(key, 3); err != nil {
 				t.Fatal(err)
 			}

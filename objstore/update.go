@@ -1,6 +1,9 @@
 package objstore
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -35,9 +38,10 @@ const (
 // A Change is what a function that is given to Update decides.
 type Change struct {
 	Action Action
-	Value  []byte // of Put; it may lie in Object.Value, but not in what an earlier Get returned
-	Flags  uint32 // of Put
-	Expiry uint32 // of Put and Expire: a second of the store's clock, 0 is never
+	Value  []byte  // of Put; it may lie in Object.Value, but not in what an earlier Get returned
+	Upload *Upload // of Put, or nil: Value is only the beginning of the value, and this the rest
+	Flags  uint32  // of Put
+	Expiry uint32  // of Put and Expire: a second of the store's clock, 0 is never
 }
 
 // An Update says how [Client.Update] goes about it.
@@ -46,40 +50,120 @@ type Update struct {
 	Read int
 	// IfFound has Apply called only if there is an object, else Update is ErrNotFound: a miss takes no lock then.
 	IfFound bool
-	// Apply is called with the object under the key, or none, while the lock is held, so it must neither wait nor use the client. It is called at
-	// most once. What it is given is valid until it returns. If it panics, nothing is changed and the lock is released.
+	// Apply is called with the object under the key, or none, while the lock is held, so it must neither wait nor use the client. It is called
+	// once at most; where values have segments (Config.Segment) it may be called again with another object, and only what it decides last takes place. What it is given is valid
+	// until it returns. If it panics, nothing is changed and the lock is released.
 	Apply func(*Object) Change
 }
 
 // Update changes the object of a key as a function decides that sees it: one operation, under the lock of the key's bucket.
+//
+// No segment is read or written under that lock. A value in segments that Apply has to see is read before, and one that it puts is written behind it: then the lock is acquired
+// again, and if the object has changed meanwhile all begins again.
 func (c *Client) Update(key []byte, u Update) error {
+	d := &c.large.decision
+	if c.s.geo.segment != 0 && len(key) <= MaxKey {
+		*d = decision{}
+		key = d.key[:copy(d.key[:], key)] // c.key is used by segments meanwhile
+	}
+	again, err := c.updateOnce(key, &u, d)
+	for again && err == nil {
+		again, err = c.updateOnce(key, &u, d)
+	}
+	if d.up != nil && d.own && !d.up.ended {
+		err = errors.Join(err, c.Abort(d.up))
+	}
+	return err
+}
+
+// updateOnce is Update as far as it comes with one acquisition of the lock. It reports whether it is to be called again.
+func (c *Client) updateOnce(key []byte, u *Update, d *decision) (again bool, err error) {
 	k := work{head: u.Read >= 0, value: uint64(max(u.Read, 0))}
+	if c.s.geo.segment != 0 {
+		k.value = max(k.value, listSize)
+	}
 	if err := c.beginChange(&k, key); err != nil {
-		return err
+		return false, err
 	}
 	defer c.endChange()
 	c.trimBoth()
-	err := c.outlast(&k, func() error { // Apply is called once only
-		if u.IfFound {
-			return c.lookupLive(&k)
-		}
-		return c.lookup(&k, lock.Exclusive)
-	})
-	if err != nil {
-		return err
+	if err := c.lookupUpdate(&k, u); err != nil {
+		return false, err
+	}
+	if d.stands(&k) {
+		return false, c.putList(&k, c.now(), d)
+	}
+	if d.up != nil && d.own {
+		d.up.ended = true
+		c.s.uploads.end(d.up.l.ref(0))
+		c.discardSegments(&d.up.l, -1)
+		d.up = nil
 	}
 	o := &c.object
 	*o = Object{Clock: c.Clock(), Token: c.hold.Token}
 	o.Now = uint32(o.Clock / fabric.Second)
 	o.Expired = k.found && k.h.expired(o.Now)
 	if k.found && !o.Expired {
-		b := c.obj[:k.at+k.want(k.word)]
-		b = b[k.at+headerSize+uint64(k.h.keyLen):]
-		b = b[:min(uint64(len(b)), uint64(k.h.valueLen))]
+		b := c.value(&k)
 		o.Item = Item{Value: b, Flags: k.h.flags, CAS: k.h.unique, Expiry: k.h.expiry, Access: k.h.access}
 		o.Found, o.Size = true, int(k.h.valueLen)
+		if k.h.kind == kindList {
+			if seen, err := c.seeLarge(&k, u, d); !seen || err != nil {
+				return err == nil, err
+			}
+		}
 	}
-	return c.change(&k, o, c.apply(&k, o, u.Apply))
+	ch := c.apply(&k, o, u.Apply)
+	if ch.Action == Put && (ch.Upload != nil || c.s.large(len(ch.Value))) {
+		return c.putLarge(&k, d, ch)
+	}
+	return false, c.change(&k, o, ch)
+}
+
+// seeLarge gives c.object what Apply is to see of a value in segments. If it is not seen, the lock is released: the value has been read, and the lock is to be acquired again.
+func (c *Client) seeLarge(k *work, u *Update, d *decision) (seen bool, err error) {
+	b, o := c.value(k), &c.object
+	o.Size = int(binary.LittleEndian.Uint32(b))
+	if headLen := int(binary.LittleEndian.Uint32(b[8:])); u.Read >= 0 && u.Read <= headLen && headLen <= listHeadSize {
+		o.Value = b[listHeadOffset:][:headLen]
+		return true, nil
+	}
+	if d.whole != nil && d.wholeU == k.h.unique {
+		o.Value = d.whole
+		return true, nil
+	}
+	if err := c.unlockAsFound(k, nil); err != nil {
+		return false, err
+	}
+	c.user.Exit()
+	it, _, err := c.getTo(k.key, nil)
+	c.user.Enter()
+	if d.whole, d.wholeU = it.Value, it.CAS; errors.Is(err, ErrNotFound) {
+		err = nil
+	}
+	return false, err
+}
+
+// putLarge releases the lock and writes the segments of the value that is to be put, unless they are written already.
+func (c *Client) putLarge(k *work, d *decision, ch Change) (again bool, err error) {
+	if up := ch.Upload; up != nil {
+		if up.ended || !c.s.uploads.has(up.l.ref(0)) || len(ch.Value) != up.l.headLen || !bytes.Equal(up.l.key, k.key) {
+			return false, c.unlockAsFound(k, fmt.Errorf("%w: not an upload for key %q with %d bytes before it", ErrConfig, k.key, len(ch.Value)))
+		}
+		d.decide(k, ch, up, false)
+		return false, c.putList(k, c.object.Now, d)
+	}
+	if err := c.unlockAsFound(k, nil); err != nil {
+		return false, err
+	}
+	found := *k
+	c.user.Exit()
+	up, err := c.uploadWhole(k.key, ch.Value)
+	c.user.Enter()
+	if err == nil {
+		d.decide(&found, ch, up, true)
+	}
+	return err == nil, err
 }
 
 // apply calls Update's function. If that panics, nothing has been changed, and the lock is released: the program may recover.

@@ -8,9 +8,6 @@ import (
 	"github.com/declock/declock/memory"
 )
 
-// MaxValueBytes is the largest Config.MaxValue.
-const MaxValueBytes = maxChunk - maxObjectSize
-
 // A Usage is about how much of a store is in use on one memory node.
 type Usage struct {
 	Items uint64 `json:"items"` // objects, with those that have expired and that no client has asked for since

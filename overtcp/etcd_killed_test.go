@@ -36,7 +36,7 @@ const memoryEnv = "DECLOCK_TEST_MEMORY_NODE"
 func TestMain(m *testing.M) {
 	var start func(string) (io.Closer, error)
 	var with string
-	for role, f := range map[string]func(string) (io.Closer, error){etcdEnv: serveEtcd, memoryEnv: serveMemory, tightEnv: serveTight, holderEnv: hold, replicaEnv: serveReplica, storeClientEnv: serveStoreClient} {
+	for role, f := range map[string]func(string) (io.Closer, error){etcdEnv: serveEtcd, memoryEnv: serveMemory, tightEnv: serveTight, holderEnv: hold, roomyEnv: serveRoomy, plainEnv: servePlain, replicaEnv: serveReplica, storeClientEnv: serveStoreClient} {
 		if v := os.Getenv(role); v != "" {
 			start, with = f, v
 		}
@@ -62,19 +62,19 @@ func serveEtcd(dir string) (io.Closer, error) {
 }
 
 // startEtcd starts an etcd in a process of its own.
-func startEtcd(t *testing.T, dir string) *exec.Cmd {
+func startEtcd(t testing.TB, dir string) *exec.Cmd {
 	t.Helper()
 	return startSelf(t, etcdEnv+"="+dir)
 }
 
 // startSelf starts this binary again as something else, and waits until it serves.
-func startSelf(t *testing.T, as string) *exec.Cmd {
+func startSelf(t testing.TB, as string) *exec.Cmd {
 	t.Helper()
 	return startSelfBehind(t, nil, as)
 }
 
 // startSelfBehind is startSelf by another program.
-func startSelfBehind(t *testing.T, behind []string, as string) *exec.Cmd {
+func startSelfBehind(t testing.TB, behind []string, as string) *exec.Cmd {
 	t.Helper()
 	args := append(behind, os.Args[0])
 	cmd := exec.Command(args[0], args[1:]...)

@@ -21,13 +21,15 @@ import (
 )
 
 // serveMemory serves the memory node of a cluster.
-func serveMemory(address string) (io.Closer, error) {
+func serveMemory(address string) (io.Closer, error) { return serveMemoryOf(address, 32<<20) }
+
+func serveMemoryOf(address string, size uint64) (io.Closer, error) {
 	o, err := overtcp.Parse(strings.TrimPrefix(address, "tcp:"))
 	if err != nil {
 		return nil, err
 	}
 	o.Report = func(err error) { fmt.Fprintln(os.Stderr, "memory node:", err) }
-	srv, err := o.Serve(context.Background(), overtcp.Memory{Size: 32 << 20})
+	srv, err := o.Serve(context.Background(), overtcp.Memory{Size: size})
 	if err != nil {
 		return nil, err
 	}

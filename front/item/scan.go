@@ -54,6 +54,9 @@ func (x *Items) seen(d *objstore.BucketDump, keys [][]byte, begin int) (_ [][]by
 	sound = true
 	now := map[string]bool{}
 	for i := range d.Slots {
+		if d.Slots[i].Segment {
+			continue
+		}
 		key := d.Slots[i].Key
 		if d.Slots[i].Err != nil || now[key] {
 			sound = false

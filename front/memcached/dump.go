@@ -128,7 +128,7 @@ func (c *conn) bucket(read func(*objstore.Client) (*objstore.BucketDump, error),
 		return false, err
 	}
 	for _, s := range d.Slots {
-		if s.Key == "" || s.Err != nil {
+		if s.Key == "" || s.Err != nil || s.Segment {
 			continue
 		}
 		var x item

@@ -88,6 +88,8 @@ const (
 	// TreePromote and TreeRepair: the B+tree on memory nodes that are replicated, as StorePromote and StoreRepair. They are not among Classes either.
 	TreePromote Class = "treepromote"
 	TreeRepair  Class = "treerepair"
+	// StoreLarge: the object store with values in segments, under the faults of the other classes of stores but lost memory. By name, as StoreRepair.
+	StoreLarge Class = "storelarge"
 )
 
 // Classes lists all classes.
@@ -102,7 +104,7 @@ func ParseClasses(list string) ([]Class, error) {
 	}
 	var out []Class
 	for n := range strings.SplitSeq(list, ",") {
-		if all := append(Classes(), StoreRepair, TreePromote, TreeRepair); !slices.Contains(all, Class(n)) {
+		if all := append(Classes(), StoreRepair, TreePromote, TreeRepair, StoreLarge); !slices.Contains(all, Class(n)) {
 			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, all)
 		}
 		out = append(out, Class(n))
@@ -187,7 +189,7 @@ func (s *Scenario) shape(d *drawer) {
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
 		s.layoutFor(d)
-	case Store, StoreCrash, StoreRestart, StoreLost, StoreExpiry, StoreEvict, StoreBreak, StorePromote, StoreRepair:
+	case Store, StoreCrash, StoreRestart, StoreLost, StoreExpiry, StoreEvict, StoreBreak, StorePromote, StoreRepair, StoreLarge:
 		s.Locks, s.Reads, s.Keys, s.Values = 0, 0, d.between(1, 4), pick(d, 0, 20, 200, 3000)
 		s.Clients = d.between(1, 4)
 		if d.percent(25) {
@@ -198,6 +200,9 @@ func (s *Scenario) shape(d *drawer) {
 	}
 	if s.Class == StoreExpiry || s.Class == StoreEvict {
 		s.lifetime(d)
+	}
+	if s.Class == StoreLarge {
+		s.segments(d)
 	}
 	switch s.Class {
 	case Tree, TreeCrash, TreeRestart, TreeBreak, TreePromote, TreeRepair:
@@ -376,18 +381,25 @@ func (s *Scenario) faults(d *drawer) {
 		s.impatient()
 		s.BreakNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
 	case StoreExpiry, StoreEvict:
-		switch d.between(0, 3) {
-		case 1:
-			s.crashAllBut(d, pick(d, s.kill, s.kill, s.zombie))
-		case 2:
-			s.drawPlan(d, sim.FaultPause)
-			s.impatient()
-		case 3:
-			s.drawPlan(d, sim.FaultCut, sim.FaultDelay, sim.FaultDuplicate)
-			s.impatient()
-		}
+		s.lifetimeFaults(d)
+	case StoreLarge:
+		s.largeFaults(d)
 	case StoreCrash, TreeCrash:
 		s.crashAllBut(d, pick(d, s.kill, s.kill, s.zombie))
+	}
+}
+
+// lifetimeFaults draws faults for stores in which objects expire or are evicted; or none.
+func (s *Scenario) lifetimeFaults(d *drawer) {
+	switch d.between(0, 3) {
+	case 1:
+		s.crashAllBut(d, pick(d, s.kill, s.kill, s.zombie))
+	case 2:
+		s.drawPlan(d, sim.FaultPause)
+		s.impatient()
+	case 3:
+		s.drawPlan(d, sim.FaultCut, sim.FaultDelay, sim.FaultDuplicate)
+		s.impatient()
 	}
 }
 

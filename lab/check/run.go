@@ -304,6 +304,7 @@ func (w *world) judgeRest(n *node, p fabric.Port) {
 	}
 	w.inspect(st)
 	w.readAll(st, p)
+	w.judgeSegments(n, st, p)
 }
 
 // inspect checks the store, of which no memory may be missing.

@@ -31,6 +31,8 @@ type Scenario struct {
 	Spares int `key:"spares"`
 	// Repair: 1: new backups take the place of those that are lost, what there was is copied to them, and no memory node loses the last copy of a number.
 	Repair int `key:"repair"`
+	// Segment is the length of segments, of values of the object store that are larger; 0: no value has segments.
+	Segment int `key:"segment"`
 
 	Lock   string `key:"lock"` // one of the baseline locks; "": DecLock, under Policy
 	Policy string `key:"policy"`
@@ -235,6 +237,8 @@ func (s *Scenario) Validate() error {
 		return bad("%d copies, %d memory nodes, %d spares, lock %q", s.Copies, s.MNs, s.Spares, s.Lock)
 	case s.Repair < 0 || s.Repair > 1 || s.Repair > 0 && (s.Copies == 0 || s.Keys == 0):
 		return bad("repair=%d with %d copies, %d keys", s.Repair, s.Copies, s.Keys)
+	case s.Segment < 0 || s.Segment > 0 && (s.Segment%64 != 0 || s.Segment*s.Segment/8 < maxValue || s.Segment > maxValue || s.Keys == 0 || s.Tree > 0):
+		return bad("segments of %d bytes with %d keys, tree %d", s.Segment, s.Keys, s.Tree)
 	case s.Keys == 0 && s.Locks < 1 || s.Locks > 1<<16 || s.Keys > 1<<16 || s.Rounds < 1 || s.Rounds > maxRounds:
 		return bad("%d locks, %d keys, %d rounds", s.Locks, s.Keys, s.Rounds)
 	case s.Keys > 0 && s.CNs*s.Clients > 32:

@@ -238,7 +238,7 @@ func (s *shell) kvScan(l *looking, _ *cli.Context) error {
 // bucket prints the keys of a bucket, and reports whether more are wanted.
 func (s *shell) bucket(l *looking, st *declock.Store, d *objstore.BucketDump, now uint32) (more bool, err error) {
 	for _, x := range d.Slots {
-		if x.Key == "" || x.Err != nil || x.Expiry != 0 && x.Expiry <= now || !strings.HasPrefix(x.Key, s.prefix) {
+		if x.Key == "" || x.Err != nil || x.Segment || x.Expiry != 0 && x.Expiry <= now || !strings.HasPrefix(x.Key, s.prefix) {
 			continue
 		}
 		var value []byte
