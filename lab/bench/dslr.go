@@ -44,7 +44,7 @@ var (
 		loads: []load{{"16 locks", func(m *Micro) { m.Locks, m.Theta = 16, 0 }}}, log: true})
 )
 
-const dslrNote = " N-CoSED, DrTM's lease lock and servers' queues, its other baselines, are not here; cas is its Retry-on-Fail."
+const dslrNote = " N-CoSED, DrTM's lease lock and servers' queues, its other baselines, are in others14; cas is its Retry-on-Fail."
 
 var dslrColumns = []string{"lock", "theta", "read_pct", "mops", "p50_us", "p99_us", "p999_us", "retries_per_acquire", "mn_ops_per_op"}
 

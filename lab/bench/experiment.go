@@ -19,6 +19,8 @@ type Experiment struct {
 	Paper string
 	// Long: it takes hours, and is not part of "bench all".
 	Long bool
+	// Apart: it is not part of "bench all" either, which is long enough.
+	Apart bool
 	// Other: it is a figure of the paper on another lock, and so are its claims but for the project's own.
 	Other bool
 
@@ -223,6 +225,6 @@ func Experiments() []*Experiment {
 	return []*Experiment{
 		expFig1, expFig3, expFig12a, expFig12b, expFig12c, expFig12d, expFig12e, expFig13, expFig14, expFig15, expFig16a, expFig16b,
 		expFig17a, expFig17b, expFig18, expBeyond, expCx5, expGrid, expLocal, expSense, expSpin, expYCSB,
-		expShift4, expShift7, expShift8, expShift9, expDSLR14, expDSLR15, expDSLR16, expDSLR19,
+		expShift4, expShift7, expShift8, expShift9, expDSLR14, expDSLR15, expDSLR16, expDSLR19, expOthers4, expOthers14,
 	}
 }

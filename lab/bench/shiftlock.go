@@ -11,7 +11,7 @@ import (
 func shiftSweep(s sweep) sweep {
 	s.testbed = func(m *Micro) {
 		m.NIC, m.Clients, m.CNs, m.CoreClients, m.CSLen, m.Locks = "cx5", 240, 5, 1, 0, 10_000_000
-		if m.Tune != "" || m.Lock == "mcs" || m.Lock == "shift" {
+		if m.Tune != "" || m.Lock == "mcs" || m.Lock == "shift" || m.Lock == "rmarw" {
 			m.Tune = "LocalWake=3200"
 		}
 	}
@@ -22,7 +22,7 @@ func shiftSweep(s sweep) sweep {
 	return s
 }
 
-// shiftBaselines are those of its baselines that we have. DrTM's lease lock, RMA-RW and RPC are not here.
+// shiftBaselines are those of its baselines that we have. DrTM's lease lock, RMA-RW and RPC are in others4.
 var shiftBaselines = []string{"cas-backoff", "mcs", "dslr"}
 
 // reading returns a load with a percentage of reads, and the Zipf exponent of its locks.
@@ -48,7 +48,7 @@ var (
 			reading("RI, uniform", 95, 0), reading("RI, Zipf 0.5", 95, 0.5), reading("RI, Zipf 0.9", 95, 0.9), reading("RI, Zipf 0.99", 95, 0.99)}})
 )
 
-const shiftNote = " RPC, RMA-RW and DrTM's lease lock, its other baselines, are not here."
+const shiftNote = " RPC, RMA-RW and DrTM's lease lock, its other baselines, are in others4."
 
 var shiftColumns = []string{"part", "lock", "clients", "locks", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_op"}
 

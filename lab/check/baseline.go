@@ -11,6 +11,7 @@ import (
 	"github.com/declock/declock/lab/locks/drtm"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
+	"github.com/declock/declock/lab/locks/ncosed"
 	"github.com/declock/declock/lab/locks/rmarw"
 	"github.com/declock/declock/lab/locks/server"
 	"github.com/declock/declock/lab/locks/shift"
@@ -53,6 +54,7 @@ var baselineLocks = []baselineLock{
 	{name: "rpc", layout: server.Layout, crashable: true, served: true, join: always(locks.Server(server.Config{Kind: server.Retry}))},
 	{name: "server", layout: server.Layout, crashable: true, served: true, fair: 4, join: always(locks.Server(server.Config{Kind: server.Queue}))},
 	{name: "server-ro", layout: server.Layout, crashable: true, served: true, join: always(locks.Server(server.Config{Kind: server.ReadersFirst}))},
+	{name: "ncosed", layout: ncosed.Config{}.Layout(), join: always(locks.NCoSED(ncosed.Config{}))},
 }
 
 // baselineOf returns the lock of a name, or nil.

@@ -117,7 +117,7 @@ func Names() []string {
 	return names
 }
 
-// Lookup returns the mechanism of a name. Besides those of All there are
+// Lookup returns the mechanism of a name. Besides those of All there are "retry-on-fail", which is cas,
 // "local-bound:N", with a bound of N, and policies of DecLock with features: "declock-pf+batch"
 // (see hier.ParsePolicy); "dslr:busy", which polls without a pause, and "dslr:N", whose clients pause for at most N
 // microseconds while counters are reset; "rpc:N", "server:N" and "server-ro:N", whose server has N workers.

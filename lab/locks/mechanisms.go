@@ -12,6 +12,7 @@ import (
 	"github.com/declock/declock/lab/locks/drtm"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
+	"github.com/declock/declock/lab/locks/ncosed"
 	"github.com/declock/declock/lab/locks/rmarw"
 	"github.com/declock/declock/lab/locks/server"
 	"github.com/declock/declock/lab/locks/sherman"
@@ -29,6 +30,7 @@ var mechanisms = []Mechanism{
 	{Name: "dslr+", About: "DSLR with truncated exponential backoff (DSLR+)", Silent: true, setUp: dslrLock(dslr.Config{Wait: dslr.Truncated})},
 	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", Silent: true, setUp: dslrLock(dslr.Config{Wait: dslr.Overflowing})},
 	{Name: "drtm", About: "DrTM's lock: CAS for writers, leases for readers", Silent: true, setUp: drtmLock},
+	{Name: "ncosed", About: "N-CoSED: CAS for writers, FAA for readers, messages to the tail", setUp: ncosedLock},
 	{Name: "mcs", About: "MCS lock, exclusive only (ShiftLock paper, Algorithm 1)", Needs: Needs{Masked: true}, Exclusive: true, setUp: mcsLock},
 	{Name: "rmarw", About: "RMA-RW: a queue of writers, counted readers", Needs: Needs{Masked: true}, setUp: rmarwLock},
 	{Name: "shift", About: "ShiftLock (Algorithms 2 and 3)", Needs: Needs{Atomic16: true}, setUp: shiftLock(false)},
@@ -98,6 +100,14 @@ func MCS(cfg mcs.Config) func(fabric.Node) *Node {
 	}
 }
 
+// NCoSED returns how a node joins.
+func NCoSED(cfg ncosed.Config) func(fabric.Node) *Node {
+	return func(n fabric.Node) *Node {
+		home := ncosed.HomeOf(n)
+		return &Node{Locker: func(p fabric.Port) lock.Locker { return ncosed.New(p, home, cfg) }, Run: ncosed.NewAgent(n, home).Run}
+	}
+}
+
 // RMARW returns how a node joins.
 func RMARW(cfg rmarw.Config) func(fabric.Node) *Node {
 	return func(n fabric.Node) *Node {
@@ -144,6 +154,11 @@ func drtmLock(c *Config) (*System, error) {
 func mcsLock(c *Config) (*System, error) {
 	cfg := mcs.Config{Plain: !c.Tokens}
 	return &System{layout: cfg.Layout(), join: MCS(cfg)}, nil
+}
+
+func ncosedLock(c *Config) (*System, error) {
+	cfg := ncosed.Config{Plain: !c.Tokens}
+	return &System{layout: cfg.Layout(), join: NCoSED(cfg)}, nil
 }
 
 func rmarwLock(c *Config) (*System, error) {
@@ -217,6 +232,9 @@ func layoutOf(p *hier.Policy, c *Config) (cql.Layout, error) {
 
 // varied returns a mechanism whose name is a policy with a bound or with features, or a variant of DSLR.
 func varied(name string) (Mechanism, bool) {
+	if name == "retry-on-fail" { // DSLR's name for it
+		return Mechanism{Name: name, About: "CAS for writers, FAA for readers: cas", Silent: true, setUp: casLock(cas.Config{})}, true
+	}
 	if variant, ok := strings.CutPrefix(name, "dslr:"); ok {
 		if variant == "busy" {
 			return Mechanism{Name: name, About: "DSLR that polls without a pause", setUp: dslrLock(dslr.Config{Wait: dslr.Busy})}, true

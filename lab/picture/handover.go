@@ -22,7 +22,7 @@ const (
 )
 
 // Handovers are the locks whose handovers docs/handover.md shows: DecLock, also in a train, and each baseline lock.
-var Handovers = []string{"declock", Train, "cql", "cas", "cas-backoff", "sherman", "dslr", "dslr+", "mcs", "rmarw", "shift", "shift-artifact", "rpc", "server"}
+var Handovers = []string{"declock", Train, "cql", "cas", "cas-backoff", "sherman", "dslr", "dslr+", "mcs", "ncosed", "rmarw", "shift", "shift-artifact", "rpc", "server"}
 
 // A participant is a client of a handover.
 type participant struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/declock/declock/lab/locks/drtm"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/mcs"
+	"github.com/declock/declock/lab/locks/ncosed"
 	"github.com/declock/declock/lab/locks/rmarw"
 	"github.com/declock/declock/lab/locks/shift"
 	"github.com/declock/declock/lock"
@@ -239,6 +240,12 @@ var baselines = []struct {
 			return "tail=none"
 		}
 		return fmt.Sprintf("tail=%v", mcs.Tail(v))
+	})},
+	{"ncosed", withToken(func(v uint64) string {
+		if tail, readers := ncosed.Decode(v); tail != 0 {
+			return fmt.Sprintf("tail=%v readers=%d", tail, readers)
+		}
+		return fmt.Sprintf("tail=none readers=%d", v)
 	})},
 	{"rmarw", rmarwWords},
 	{"shift", shiftWords},

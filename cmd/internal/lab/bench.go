@@ -42,8 +42,8 @@ type benchOptions struct {
 
 func benchCommand(env *command.Env) *cli.Command {
 	cmd := &cli.Command{Name: "bench", Usage: "compare locks: the paper's figures, and ours beside them", Category: "compare locks", Description: benchDescription}
-	all := slices.DeleteFunc(bench.Experiments(), func(e *bench.Experiment) bool { return e.Long })
-	cmd.Subcommands = append(cmd.Subcommands, experimentCommand(env, "all", "every experiment but those that take hours", all))
+	all := slices.DeleteFunc(bench.Experiments(), func(e *bench.Experiment) bool { return e.Long || e.Apart })
+	cmd.Subcommands = append(cmd.Subcommands, experimentCommand(env, "all", "every experiment but those that take hours, and those of locks that few ask for", all))
 	for _, e := range bench.Experiments() {
 		cmd.Subcommands = append(cmd.Subcommands, experimentCommand(env, e.Name, e.Title, []*bench.Experiment{e}))
 	}

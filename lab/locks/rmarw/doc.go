@@ -21,8 +21,9 @@
 //     of each, and so has this.
 //   - Arrive and depart are in one word, as in the published comparison, so a reset changes both at once. In the HPDC paper a reset is two operations:
 //     between these, a writer would count too few readers.
-//   - A reader resets the counter by CAS. By FAA, as published, two readers can reset it at once: one that arrives as the last that may, beside a reader
-//     that still has to back out from the writers before; and one that does when that has backed out. Then more depart than arrive.
+//   - A reader that resets the counter sets a bit first, by a masked CAS. As published, two readers can reset it at once: one that arrives as the last
+//     that may, beside a reader that still has to back out from the writers before; and one that does when that has backed out. Then more depart
+//     than arrive.
 //   - Messages carry the lock and the client that they are for, as those of lab/locks/mcs do. A writer that gives up leaves its client
 //     ID to the agent (fabric.Port.Abandon), which does the rest under that ID.
 //   - Try is a CAS from an empty queue: it never waits in it.

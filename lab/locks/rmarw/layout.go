@@ -15,7 +15,7 @@ import (
 //	+-------------------------------------+------------------------+
 //	|                  0                  |     tail's ClientID    |  word 0
 //	+--+--------------------------+-------+--+---------------------+
-//	|0 |         depart           |  write   |       arrive        |  word 1: counts
+//	|re|         depart           |  write   |       arrive        |  word 1: counts; re: a reader resets them
 //	+--+--------------------------+----------+---------------------+
 //	 63 62                      32     31     30                  0
 //
@@ -37,22 +37,22 @@ const (
 	oneDepart = counts(1) << 32
 	writeBit  = counts(1) << 31
 	lowMask   = writeBit - 1
-	spareBit  = counts(1) << 63
+	resetBit  = counts(1) << 63
 	noWrite   = ^uint64(writeBit) + 1 // what clears the write bit by FAA
 )
 
 func (c counts) arrive() uint32 { return uint32(c & lowMask) }
-func (c counts) depart() uint32 { return uint32(c >> 32) }
+func (c counts) depart() uint32 { return uint32(c &^ resetBit >> 32) }
 func (c counts) write() bool    { return c&writeBit != 0 }
-func (c counts) corrupt() bool  { return c&spareBit != 0 || c.depart() > c.arrive() }
+func (c counts) corrupt() bool  { return c.depart() > c.arrive() }
 
 // readers reports whether there are readers, or such as have not backed out yet.
 func (c counts) readers() bool { return c.arrive() != c.depart() }
 
-// reset returns what a reset adds: all that have departed are forgotten, and the write bit is cleared.
+// reset returns what a reset adds: all that have departed are forgotten, and the bits of writers and of the reset are cleared.
 func (c counts) reset() uint64 {
 	d := counts(c.depart())
-	return -uint64(d*(oneArrive+oneDepart) + c&writeBit)
+	return -uint64(d*(oneArrive+oneDepart) + c&(writeBit|resetBit))
 }
 
 func (c counts) String() string {

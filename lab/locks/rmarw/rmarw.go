@@ -258,8 +258,7 @@ func (l *Locker) backOut(a fabric.Addr) error {
 	return l.Port().Do(l.Ops[:1])
 }
 
-// resetForReaders resets the counts if the reader is the one that is too many, no writer waits, and nothing has changed meanwhile: else another
-// does, now or later.
+// resetForReaders resets the counts if the reader is the one that is too many, and no writer waits. It does so alone: it sets the reset bit first.
 func (l *Locker) resetForReaders(a fabric.Addr, found counts) error {
 	if found.write() || found.arrive() != l.cfg.Readers {
 		return nil
@@ -268,11 +267,13 @@ func (l *Locker) resetForReaders(a fabric.Addr, found counts) error {
 	if err != nil || tail != 0 {
 		return err
 	}
-	found, err = l.look(a)
-	if err != nil || found.write() {
+	l.wide = fabric.Wide{Swap: [2]uint64{uint64(resetBit)}, SwapMask: [2]uint64{uint64(resetBit)}, CmpMask: [2]uint64{uint64(resetBit)}}
+	l.Ops[0] = fabric.Op{Kind: fabric.OpMaskedCAS, Addr: a.Add(countsOffset), Wide: &l.wide}
+	l.Ops[1] = fabric.Load(a.Add(countsOffset))
+	if err := l.Port().Do(l.Ops[:2]); err != nil || counts(l.wide.Old[0])&resetBit != 0 {
 		return err
 	}
-	l.Ops[0] = fabric.CAS(a.Add(countsOffset), uint64(found), uint64(found)+found.reset())
+	l.Ops[0] = fabric.FAA(a.Add(countsOffset), counts(l.Ops[1].Old).reset())
 	return l.Port().Do(l.Ops[:1])
 }
 

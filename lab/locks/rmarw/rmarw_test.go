@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 		"plain":           {Plain: true},
 		"modes that pass": {Writers: 2, Readers: 8}, // no more than its readers hold the lock together in a test
 	} {
-		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start, Corrupt: []byte{7: 0xff, 15: 0x80}}
+		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start, Corrupt: []byte{7: 0xff, 15: 0x40}}
 		t.Run(name, func(t *testing.T) { locktest.All(t, 3, m) })
 	}
 }
@@ -118,6 +118,22 @@ func TestReadersAreBounded(t *testing.T) {
 	})
 	if len(order) != 5 || order[3] != lock.Exclusive {
 		t.Errorf("grants in the order %v, want the writer before the fifth reader", order)
+	}
+}
+
+// Many readers that have to reset the counts again and again do not keep each other from it.
+func TestManyReadersReset(t *testing.T) {
+	s := locktest.Play(t, 32, join(rmarw.Config{Readers: 40}), func(k *actor) {
+		for range 100 {
+			if err := k.L.Acquire(&k.H, &lock.Request{Lock: k.Lock, Mode: lock.Shared, Deadline: 100 * fabric.Millisecond}); err != nil {
+				t.Error(err)
+				return
+			}
+			k.Release()
+		}
+	})
+	if s.Now() > 20*fabric.Millisecond {
+		t.Errorf("3200 readers take %d us", s.Now()/us)
 	}
 }
 

@@ -1,0 +1,53 @@
+package bench
+
+// The other baselines of ShiftLock's and DSLR's evaluations, on the testbeds of their Figs. 4 and 14. RMA-RW delays messages within a node, as
+// MCS does. Beside each there is the lock of the paper.
+var (
+	others4 = shiftSweep(sweep{locks: []string{"drtm", "rmarw", "rpc", delayed}, course: byCores, all: []float64{240}, few: []float64{240}, loads: shift4.loads})
+
+	others14 = dslrSweep(sweep{locks: []string{"ncosed", "drtm", "server", "dslr"}, course: dslr14.course, all: dslr14.all, few: dslr14.few})
+)
+
+var expOthers4 = &Experiment{
+	Name: "others4", Other: true, Apart: true, Title: "ShiftLock's Figs. 4 to 6: DrTM's lease lock, RMA-RW and RPC",
+	Paper: "ShiftLock's paper, section 4.2: uniform, DrTM and RMA-RW have 1.99 and 2.26x the lowest p99, and RPC has high latencies and low goodput; with 50 % reads (WI) and 95 % (RI), Zipf 0.99, " +
+		"ShiftLock has 1.27 and 1.26x the goodput of RMA-RW, up to 26.91x that of others, and with WI RMA-RW takes 0.94 atomics and 1.25 READs more than its 2.01 and 0.36.",
+	Columns: shiftColumns, Points: others4.points,
+	Judge: func(rows Rows) []Claim {
+		at := func(part, lock string) Row { return rows.Find("part", part, "lock", lock) }
+		over := func(part, lock, metric string) float64 { return Ratio(at(part, delayed), at(part, lock), metric) }
+		least := missing
+		if rpc := rows.Along(delayed, "rpc", "part", "mops"); len(rpc.Values) > 0 {
+			least = rpc.Least()
+		}
+		return []Claim{
+			Claim{Text: "uniform, WI: DrTM's p99 over ShiftLock's", Unit: "x", Paper: 1.99}.Near(1/over("WI, uniform", "drtm", "p99_us"), 1.5),
+			Claim{Text: "uniform, WI: RMA-RW's p99 over ShiftLock's", Unit: "x", Paper: 2.26}.Near(1/over("WI, uniform", "rmarw", "p99_us"), 1.5),
+			Claim{Text: "WI: ShiftLock over RMA-RW", Unit: "x", Paper: 1.27}.Near(over("WI", "rmarw", "mops"), 1.25),
+			Claim{Text: "RI: ShiftLock over RMA-RW", Unit: "x", Paper: 1.26}.Near(over("RI", "rmarw", "mops"), 1.25),
+			Claim{Text: "WI: RMA-RW's operations on the memory node for each acquisition and release", Paper: 4.56}.Near(valueOf(at("WI", "rmarw"), "mn_ops_per_op"), 1.25),
+			Claim{Text: "WI: ShiftLock over DrTM", Unit: "x"}.Within(over("WI", "drtm", "mops"), 1.56, 26.91),
+			Claim{Text: "ShiftLock over RPC, at least", Unit: "x"}.AtLeast(least, 1.56),
+		}
+	},
+}
+
+var expOthers14 = &Experiment{
+	Name: "others14", Other: true, Apart: true, Title: "DSLR's Fig. 14: N-CoSED, DrTM's lease lock and a server's queue",
+	Paper:   "DSLR's paper, appendix A.4, power law of exponent 1.5 to 3, 50 % reads: DSLR has the lowest average and 99.9 % latencies across all contention levels; N-CoSED and DrTM are affected most by skew.",
+	Columns: dslrColumns, Points: others14.points, Plots: others14.plots("others14", "Throughput by skew"),
+	Judge: func(rows Rows) (claims []Claim) {
+		kept := func(lock string) float64 {
+			of := rows.Where("lock", lock)
+			return Ratio(of.Find("theta", 3), of.Find("theta", 1.5), "mops")
+		}
+		for _, x := range [][2]string{{"ncosed", "N-CoSED"}, {"drtm", "DrTM"}, {"server", "a server's queue"}} {
+			speed, tail := rows.Along("dslr", x[0], "theta", "mops"), rows.Along("dslr", x[0], "theta", "p999_us")
+			claims = append(claims,
+				Claim{Text: "DSLR's throughput over that of " + x[1] + ", at least", Unit: "x", Row: speed.String()}.AtLeast(speed.Least(), 1),
+				Claim{Text: "DSLR's 99.9 % latency over that of " + x[1] + ", at most", Unit: "x", Row: tail.String()}.AtMost(tail.Most(), 1))
+		}
+		return append(claims, Claim{Text: "what DSLR keeps with exponent 3 of 1.5, over what N-CoSED keeps", Unit: "x"}.AtLeast(kept("dslr")/kept("ncosed"), 1),
+			Claim{Text: "the same, over what DrTM keeps", Unit: "x"}.AtLeast(kept("dslr")/kept("drtm"), 1))
+	},
+}
