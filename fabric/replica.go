@@ -14,7 +14,7 @@ type Replicator interface {
 	// primary: what it leaves behind costs a copy, since the backup has to be dropped then.
 	PostBackup(g *Replicas, i int, ops []Op) (Pending, error)
 
-	// DropBackup takes the i-th backup out of the group: it has missed a chain. When it returns nil, that is committed, whatever the compute nodes know yet, or the
+	// DropBackup takes the i-th backup out of the group: it has missed a chain. When it returns nil, that is committed, and the primary has acknowledged it, whatever the compute nodes know yet, or the
 	// replica had been dropped already: it is never promoted. Otherwise nothing may be acknowledged that it has missed. It waits for the coordinator, unless the Port is
 	// interrupted or closed: ErrInterrupted, ErrClosed.
 	//

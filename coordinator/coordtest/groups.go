@@ -99,6 +99,7 @@ func promotion(e *env) {
 func primaryAgain(e *env) {
 	a, p, b := e.startGroup()
 	e.change(member.Drop, b)
+	e.await(a, "the drop", func(s *member.State) bool { return len(s.Group(0).Replicas) == 1 })
 	before := e.servedBy(a, p)
 	e.kill(p)
 	s := e.await(a, "p down", func(s *member.State) bool { return len(s.Down) == 1 })

@@ -51,6 +51,9 @@ type Replica struct {
 	Number uint32 `json:"number"`
 	// Was is what Host said it was (MN.Was), if that had the replica in another incarnation before: a host says so again until it has heard of this one. Else 0.
 	Was Incarnation `json:"was,omitempty"`
+	// Dropped: the replica is none any more as soon as the primary has acknowledged that. A primary that has ended, and is not known to have, does not; then this
+	// may be the last copy.
+	Dropped bool `json:"dropped,omitempty"`
 }
 
 // ReplicaPhase is how far a replica has got.
@@ -85,7 +88,7 @@ type ChangeKind uint8
 const (
 	AddBackup ChangeKind = iota + 1 // a member becomes a backup
 	Synced                          // a backup has been copied to: it is in sync
-	Drop                            // a backup is none any more
+	Drop                            // a backup is none any more: one in sync when the primary has acknowledged that
 	Promote                         // a backup becomes the primary, and the primary is none any more
 	Abandon                         // what the number had is lost: it begins anew
 	Adopt                           // of a number that waits (Group.Lost): this replica is served
@@ -189,6 +192,8 @@ func (l *Ledger) wished(g *Group, c Change) (n *Group, why string) {
 		}
 	case i <= 0:
 		why = "it is no backup"
+	case c.Kind == Drop && g.Replicas[i].Phase == InSync:
+		n.Replicas[i].Dropped = true
 	case c.Kind == Drop:
 		n.Replicas = slices.Delete(n.Replicas, i, i+1)
 	case host == nil:
@@ -299,6 +304,7 @@ func (l *Ledger) next(g *Group) *Group {
 			n.Replicas[i].Host, n.Replicas[i].ID, n.Replicas[i].Was = e.MN.Incarnation, e.MN.ID, e.MN.Was
 			if i == 0 { // its locks are as they were: the term is the same
 				n.Epoch, n.Serving = l.Epochs[g.ID]+1, false
+				n.keep()
 			}
 			return n
 		}
@@ -314,6 +320,9 @@ func (l *Ledger) next(g *Group) *Group {
 		}
 		return nil // it waits for one of them, or for the operator
 	}
+	if n := l.dropped(g); n != nil {
+		return n
+	}
 	if n := l.placed(g); n != nil {
 		return n
 	}
@@ -327,6 +336,23 @@ func (l *Ledger) next(g *Group) *Group {
 		n.Replicas[i].Phase = max(n.Replicas[i].Phase, Copying)
 	}
 	return n
+}
+
+// dropped returns a group without the backups that are to be dropped, if the primary has acknowledged that, and so was there since then; nil: nothing is due.
+func (l *Ledger) dropped(g *Group) *Group {
+	n := g.copied()
+	n.Replicas = slices.DeleteFunc(n.Replicas, func(r Replica) bool { return r.Dropped })
+	if len(n.Replicas) == len(g.Replicas) || l.joinedMN(g.Primary()).Acked < g.Changed {
+		return nil
+	}
+	return n
+}
+
+// keep takes back that backups are to be dropped: it was wished in an epoch that is over, and whoever wished it does not go on there.
+func (g *Group) keep() {
+	for i := range g.Replicas {
+		g.Replicas[i].Dropped = false
+	}
 }
 
 // successor returns the incarnation in which the host of a replica, which was given up, has joined again with its memory; nil: none.
@@ -355,6 +381,7 @@ func (l *Ledger) promoted(g *Group, i int) *Group {
 		n.Made++
 		n.Replicas = append(n.Replicas, Replica{Host: r.Host, ID: r.ID, Number: n.Made})
 	}
+	n.keep()
 	n.Term, n.Before, n.Epoch, n.Serving = g.Term+1, g.Epoch, l.Epochs[g.ID]+1, false
 	return n
 }

@@ -254,6 +254,7 @@ func TestDropAgainstPromote(t *testing.T) {
 	if err := wish(member.Promote); !errors.Is(err, member.ErrChanged) {
 		t.Errorf("promoted after it was dropped: %v", err)
 	}
+	ackAll(l)
 	l.End(mns[0], member.Died)
 	wantPrimary(t, l, mns[0], 1, true)
 
@@ -271,6 +272,42 @@ func TestDropAgainstPromote(t *testing.T) {
 	l.End(mns[0], member.Died)
 	if err := change(l, member.Drop, mns[1].Incarnation()); !errors.Is(err, member.ErrReplica) {
 		t.Errorf("dropped while the primary is down: %v", err)
+	}
+}
+
+// A backup is dropped when the primary has acknowledged that: a primary that has ended, and is not known to have, does not, and the backup takes its place. In another epoch the drop
+// is not wished any more.
+func TestDropWaitsForPrimary(t *testing.T) {
+	for _, what := range []string{"acknowledges", "ends", "joins again"} {
+		l, _, mns := replicated(t, 1)
+		b := mns[1].Incarnation()
+		if err := change(l, member.Drop, b); err != nil {
+			t.Fatal(err)
+		}
+		ackAll(l, mns[0])
+		if g := l.Groups[0]; g.Find(b) != 1 || !g.Replicas[1].Dropped {
+			t.Fatalf("%+v, and the primary has not acknowledged", *g)
+		}
+		switch what {
+		case "acknowledges":
+			ackAll(l)
+			if g := l.Groups[0]; len(g.Replicas) != 1 {
+				t.Errorf("%+v", *g)
+			}
+		case "ends":
+			l.End(mns[0], member.Died)
+			ackAll(l)
+			wantPrimary(t, l, mns[1], 2, true)
+		default:
+			l.End(mns[1], member.Died)
+			l.End(mns[0], member.Died)
+			again := joinMN(t, l, member.MN{Replicas: 2, Was: mns[0].Incarnation()})
+			ackAll(l)
+			wantPrimary(t, l, again, 1, true)
+			if g := l.Groups[0]; g.Find(b) != 1 || g.Replicas[1].Dropped {
+				t.Errorf("%+v", *g)
+			}
+		}
 	}
 }
 

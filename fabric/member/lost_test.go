@@ -303,8 +303,8 @@ func (x *losses) write() {
 	for _, r := range slices.Clone(g.Replicas[1:]) {
 		if b := x.at(r.Host); b != nil && b.number == r.Number && x.IntN(4) > 0 {
 			b.value = x.acked + 1
-		} else if change(x.l, member.Drop, r.Host) != nil {
-			return
+		} else if change(x.l, member.Drop, r.Host) != nil || x.l.Groups[0].Find(r.Host) > 0 {
+			return // the primary has to acknowledge that
 		}
 	}
 	if p := x.at(x.l.Groups[0].Primary()); p != nil && x.l.Groups[0].Term == g.Term {

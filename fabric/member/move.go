@@ -146,8 +146,11 @@ func (s *State) unsettled(g *Group) string {
 		return fmt.Sprintf("%v is served", g.ID)
 	}
 	for _, r := range g.Replicas {
-		if r.Phase != InSync && s.Has(r.Host) {
+		switch {
+		case r.Phase != InSync && s.Has(r.Host):
 			return fmt.Sprintf("%v is copied to %v", g.ID, r.ID)
+		case r.Dropped:
+			return fmt.Sprintf("the copy of %v on %v is dropped", g.ID, r.ID)
 		}
 	}
 	if s.copies(g, 0) < g.Factor && slices.ContainsFunc(g.Replicas, func(r Replica) bool { return !s.usable(r) }) {

@@ -55,8 +55,7 @@ type Config struct {
 	Grace fabric.Time
 
 	// KeepLast spares a memory node a fault that would end it, or have it declared dead, while it has a copy in sync of a number of which no other is up, or
-	// while another fault has ended it. And no backup is dropped while the primary has ended: the coordinator would allow that as long as it does not know, and the backup may
-	// be the last copy.
+	// while another fault has ended it. A copy that is to be dropped does not count.
 	KeepLast bool
 
 	// FormatCopy is called with the zeroed memory of each new backup of a number, which it formats; nil: whoever uses it does.

@@ -161,18 +161,12 @@ func (c *Cluster) hasLast(mn *memNode) bool {
 		for _, r := range g.Replicas {
 			if host := c.hostOf(r.Host); r.Phase == member.InSync && host == mn {
 				has = true
-			} else if r.Phase == member.InSync && host != nil && !host.dead && host.member.entry.Phase == member.Joined {
+			} else if r.Phase == member.InSync && !r.Dropped && host != nil && !host.dead && host.member.entry.Phase == member.Joined {
 				others = true
 			}
 		}
 		return has && !others
 	})
-}
-
-// primaryEnded reports whether the primary of a number has ended, though the coordinator may not know.
-func (c *Cluster) primaryEnded(g *member.Group) bool {
-	host := c.hostOf(g.Primary())
-	return host == nil || host.dead
 }
 
 // Promote makes the first backup in sync of a number its primary, if there is one.

@@ -75,7 +75,10 @@ func (p *Port) DropBackup(g *fabric.Replicas, i int, underWay bool) error {
 			p.setTimer()
 			p.block(WaitPause)
 		}
-		err := p.dropNow(g, i)
+		over, err := p.dropNow(g, i)
+		if !over && err == nil {
+			continue
+		}
 		// What the ledger says the node may not have heard: until then it may release a lock of that epoch, at a primary that was given up.
 		if _, shut := n.server(g.Mem); err == nil || !underWay || shut || n.epochOf(g.Mem) != g.Epoch || errors.Is(err, fabric.ErrFenced) {
 			return err
@@ -83,27 +86,28 @@ func (p *Port) DropBackup(g *fabric.Replicas, i int, underWay bool) error {
 	}
 }
 
-// dropNow has the coordinator drop a replica. With an error of another kind than that the node is fenced, or the epoch over, the number has no primary.
-func (p *Port) dropNow(g *fabric.Replicas, i int) error {
+// dropNow has the coordinator drop a replica, and reports whether that is done: not before the primary has acknowledged it. With an error of another kind than that the node is
+// fenced, or the epoch over, the number has no primary.
+func (p *Port) dropNow(g *fabric.Replicas, i int) (over bool, err error) {
 	c, n, number := p.c, p.node, g.Backups[i].Number
 	now := c.ledger.Groups[g.Mem]
 	c.meddled()
 	c.tell(now.Changed)
 	switch j := slices.IndexFunc(now.Replicas, func(r member.Replica) bool { return r.Number == number }); {
 	case n.lapsed || n.fenced || n.member.entry.Phase != member.Joined:
-		return fmt.Errorf("sim: %v: %w", n.id, fabric.ErrFenced)
+		return false, fmt.Errorf("sim: %v: %w", n.id, fabric.ErrFenced)
 	case j < 0:
-		return nil
+		return true, nil
 	case now.Epoch != g.Epoch:
-		return fmt.Errorf("sim: %v: %w", g.Mem, fabric.ErrStaleEpoch)
-	case c.cfg.KeepLast && c.primaryEnded(now):
-		return fmt.Errorf("sim: %v: %w", g.Mem, fabric.ErrNodeDown)
+		return false, fmt.Errorf("sim: %v: %w", g.Mem, fabric.ErrStaleEpoch)
+	case now.Replicas[j].Dropped:
+		return false, nil
 	default:
-		err := c.changeNow(g.Mem, member.Drop, now.Replicas[j].Host)
-		if errors.Is(err, member.ErrReplica) {
+		if err = c.changeNow(g.Mem, member.Drop, now.Replicas[j].Host); errors.Is(err, member.ErrReplica) {
 			err = fmt.Errorf("sim: %w: %w", fabric.ErrNodeDown, err)
 		}
-		return err
+		now = c.ledger.Groups[g.Mem]
+		return !slices.ContainsFunc(now.Replicas, func(r member.Replica) bool { return r.Number == number }), err
 	}
 }
 

@@ -96,3 +96,22 @@ func TestDropUnderWayWaitsForTheNews(t *testing.T) {
 		}
 	}
 }
+
+// The primary has ended, and the coordinator does not know: a backup that a compute node wants dropped is the last copy, and is promoted.
+func TestDropWhileThePrimaryIsDead(t *testing.T) {
+	c, n, begin := backed(t, Config{Seed: 1, NewsDelay: 10 * fabric.Microsecond, DetectDelay: fabric.Millisecond})
+	c.Go(n, "writer", func(port fabric.Port) {
+		p := port.(*Port)
+		g := begin(p)
+		c.KillMN(0)
+		if err := p.DropBackup(&g, 0, true); !errors.Is(err, fabric.ErrStaleEpoch) {
+			t.Errorf("drop of the last copy: %v", err)
+		}
+	})
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if g := c.Group(0); g.Term != 2 || !c.Serves(0, 1) {
+		t.Errorf("%+v", *g)
+	}
+}

@@ -373,6 +373,25 @@ func TestDropBackup(t *testing.T) {
 	}
 }
 
+// A drop waits for the primary's acknowledgement: one that has ended gives none, and the backup is promoted.
+func TestDropBackupAcknowledged(t *testing.T) {
+	g := newGroup(t)
+	rep := g.port.(fabric.Replicator)
+	r, err := rep.Replicas(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := g.p.Member().Incarnation
+	deaf := g.way.of(p)
+	deaf.detach() // it stands still, or has ended
+	t.Cleanup(deaf.reattach)
+	time.AfterFunc(50*time.Millisecond, func() { g.Members.Now().Kill(p) })
+	if err := rep.DropBackup(&r, 0, true); err == nil {
+		t.Error("the last copy was dropped")
+	}
+	g.awaitServed(g.b)
+}
+
 // A drop waits for the coordinator no longer than the operation that asks for it: it ends when the Port is interrupted.
 func TestDropBackupInterrupted(t *testing.T) {
 	g := newGroup(t)

@@ -175,7 +175,7 @@ func (n *Node) dropUntilOver(g *fabric.Replicas, i int) error {
 	}
 }
 
-// dropBackup has the coordinator take a backup out of its group.
+// dropBackup has the coordinator take a backup out of its group, and waits until that is so.
 func (n *Node) dropBackup(ctx context.Context, g *fabric.Replicas, i int) error {
 	for {
 		st, newer := n.State()
@@ -189,21 +189,21 @@ func (n *Node) dropBackup(ctx context.Context, g *fabric.Replicas, i int) error 
 		j := slices.IndexFunc(now.Replicas, func(r member.Replica) bool { return r.Number == g.Backups[i].Number })
 		switch {
 		case j < 0:
-			return nil
+			return n.lapsed()
 		case now.Epoch != g.Epoch:
 			return fmt.Errorf("%w: backup of %v", fabric.ErrStaleEpoch, g.Mem)
 		}
-		err := n.Members.Change(ctx, member.Change{ID: g.Mem, Kind: member.Drop, Host: now.Replicas[j].Host, Seen: now.Changed})
-		if err == nil {
-			return n.lapsed()
+		var err error
+		if !now.Replicas[j].Dropped {
+			err = n.Members.Change(ctx, member.Change{ID: g.Mem, Kind: member.Drop, Host: now.Replicas[j].Host, Seen: now.Changed})
 		}
-		if !errors.Is(err, member.ErrChanged) {
+		if err != nil && !errors.Is(err, member.ErrChanged) {
 			return fmt.Errorf("%w: backup of %v: %w", fabric.ErrNodeDown, g.Mem, err)
 		}
 		select {
 		case <-newer:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: backup of %v: %w", fabric.ErrNodeDown, g.Mem, err)
+			return fmt.Errorf("%w: backup of %v: the primary has not acknowledged its drop: %w", fabric.ErrNodeDown, g.Mem, ctx.Err())
 		}
 	}
 }
