@@ -78,9 +78,6 @@ func openCollection[T collection](ctx context.Context, c *Cluster, key collectio
 	return x, nil
 }
 
-// ErrReplicated: memory nodes with replicas have no copies of trees, so a tree cannot be on them yet.
-var ErrReplicated = errors.New("declock: trees cannot be on memory nodes with replicas yet")
-
 // nodesOf returns the memory nodes of a collection: those that are given, or those that it was made with, or, if it is not there, all.
 func nodesOf(given, all []fabric.MemID, port fabric.Port, name string, find func(fabric.Port, string, []fabric.MemID) ([]fabric.MemID, error)) ([]fabric.MemID, error) {
 	if len(given) > 0 {
@@ -91,16 +88,6 @@ func nodesOf(given, all []fabric.MemID, port fabric.Port, name string, find func
 		return found, err
 	}
 	return all, nil
-}
-
-// unreplicated refuses memory nodes with replicas, for a tree: what is put there would come back empty when another takes the place of one.
-func (c *Cluster) unreplicated(name string, nodes []fabric.MemID) error {
-	for _, m := range c.node.Memory() {
-		if m.Term != 0 && slices.Contains(nodes, m.ID) {
-			return fmt.Errorf("%w: %q cannot be made on %v: put it on memory nodes without replicas (Config.Nodes), or start these without --replicas", ErrReplicated, name, m.ID)
-		}
-	}
-	return nil
 }
 
 // collection returns what is open under a key, or nil.

@@ -26,9 +26,6 @@ func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tre
 		if cfg.Nodes, err = nodesOf(cfg.Nodes, all, port, name, btree.Trees.Find); err != nil {
 			return nil, err
 		}
-		if err := c.unreplicated(name, cfg.Nodes); err != nil {
-			return nil, err
-		}
 		opened, err := btree.Open(port, cfg)
 		if err != nil {
 			return nil, err

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/lock"
@@ -345,15 +344,6 @@ func TestFailoverStopped(t *testing.T) {
 	x.whole()
 	stop()
 	t.Logf("%d grants, %d holds lost", h.granted, h.lost)
-}
-
-// Trees have no copies yet: one on a number with replicas is refused.
-func TestReplicatedTreeRefused(t *testing.T) {
-	x := newReplicas(t)
-	c, _ := open(t, x.address)
-	if _, err := c.Tree(t.Context(), "t", btree.Config{Nodes: []fabric.MemID{1}}); !errors.Is(err, declock.ErrReplicated) {
-		t.Errorf("tree: %v", err)
-	}
 }
 
 // A compute node that is cut off from etcd learns by its own clock that its lease is over, and that its hold is lost, before another is granted the lock: though nothing reaches it, and

@@ -5,16 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net"
 	"net/rpc"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/anishathalye/porcupine"
 	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/internal/boottime"
 	"github.com/declock/declock/objstore"
@@ -27,13 +31,15 @@ const storeClientEnv = "DECLOCK_TEST_STORE_CLIENT"
 const (
 	failoverNumbers = 3
 	failoverKeys    = 3 // of each store
-	failoverClients = 2 // of each compute node and store
+	failoverClients = 2 // of each compute node and store or tree
+	// failoverTreeKeys are those of each tree, of which the nodes hold few: they are split and unlinked all the time.
+	failoverTreeKeys = 60
 )
 
 // A storeOp is an operation on a key, as its client saw it. Times are those of the machine: they can be compared between processes.
 type storeOp struct {
 	Client, Number, Key int
-	Op, Value           string // set, append, delete, get; what is stored
+	Op, Value           string // set, append, insert, delete, get; what is stored
 	Got                 string // of a get; "": nothing is there. Of others: whether the key was there, "yes" or "no", where that matters
 	Began, Ended        time.Duration
 	Err                 string // "": it has succeeded
@@ -57,6 +63,13 @@ type StoreWorker struct {
 type StoreRound struct {
 	Round, First int
 	Limit        time.Duration // of each operation
+	Trees        bool          // instead of stores
+}
+
+// A loaded is a store or a tree.
+type loaded struct {
+	store *declock.Store
+	tree  *declock.Tree
 }
 
 func serveStoreClient(with string) (io.Closer, error) {
@@ -92,6 +105,20 @@ func failoverStore(ctx context.Context, c *declock.Cluster, round, number int) (
 	return c.Store(ctx, failoverName(round, number), objstore.Config{Objects: 1000, MaxValue: 4096, NoEvict: true, Nodes: []fabric.MemID{fabric.MemID(number)}})
 }
 
+// failoverLoaded opens the store or tree of a round on a number. The last tree is on all.
+func failoverLoaded(ctx context.Context, c *declock.Cluster, round, number int, trees bool) (x loaded, err error) {
+	if !trees {
+		x.store, err = failoverStore(ctx, c, round, number)
+		return x, err
+	}
+	nodes := []fabric.MemID{fabric.MemID(number)}
+	if number == failoverNumbers-1 {
+		nodes = []fabric.MemID{2, 0, 1}
+	}
+	x.tree, err = c.Tree(ctx, failoverName(round, number), btree.Config{MaxKey: 16, NodeSize: 256, MaxInline: 32, Nodes: nodes})
+	return x, err
+}
+
 func failoverName(round, number int) string { return fmt.Sprintf("s%d.%d", number, round) }
 
 // Start has clients begin to work.
@@ -107,14 +134,14 @@ func (w *StoreWorker) Start(r StoreRound, _ *struct{}) error {
 	default:
 	}
 	for number := range failoverNumbers {
-		s, err := failoverStore(context.Background(), w.cluster, r.Round, number)
+		x, err := failoverLoaded(context.Background(), w.cluster, r.Round, number, r.Trees)
 		if err != nil {
 			return err
 		}
 		for range failoverClients {
 			id := r.First
 			r.First++
-			w.running.Go(func() { w.client(id, number, s, r.Limit) })
+			w.running.Go(func() { w.client(id, number, x, r.Limit) })
 		}
 	}
 	return nil
@@ -128,14 +155,21 @@ func (w *StoreWorker) Stop(_ struct{}, ops *[]storeOp) error {
 	return nil
 }
 
-func (w *StoreWorker) client(id, number int, s *declock.Store, limit time.Duration) {
+func (w *StoreWorker) client(id, number int, x loaded, limit time.Duration) {
 	var ops []storeOp
 	for n := 0; !w.over.Load(); n++ {
 		o := storeOp{Client: id, Number: number, Key: rand.IntN(failoverKeys), Value: fmt.Sprintf("%d.%d,", id, n)}
 		o.Op = [...]string{"set", "append", "append", "delete", "get", "get", "get", "get"}[rand.IntN(8)]
+		if x.tree != nil {
+			o.Key = rand.IntN(failoverTreeKeys)
+			o.Op = [...]string{"set", "set", "insert", "delete", "delete", "get", "get", "get"}[rand.IntN(8)]
+			if n%4 == 0 {
+				o.Value += strings.Repeat("x", rand.IntN(1000))
+			}
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		o.Began = boottime.Now()
-		err := o.do(ctx, s)
+		err := o.do(ctx, x)
 		o.Ended = boottime.Now()
 		cancel()
 		if err != nil {
@@ -153,8 +187,12 @@ func (w *StoreWorker) client(id, number int, s *declock.Store, limit time.Durati
 }
 
 // do executes an operation.
-func (o *storeOp) do(ctx context.Context, s *declock.Store) (err error) {
+func (o *storeOp) do(ctx context.Context, x loaded) (err error) {
 	key := fmt.Appendf(nil, "key%d", o.Key)
+	if x.tree != nil {
+		return o.doTree(ctx, key, x.tree)
+	}
+	s := x.store
 	var b []byte
 	switch o.Op {
 	case "get":
@@ -178,16 +216,42 @@ func (o *storeOp) do(ctx context.Context, s *declock.Store) (err error) {
 	return err
 }
 
+func (o *storeOp) doTree(ctx context.Context, key []byte, t *declock.Tree) (err error) {
+	var b []byte
+	switch o.Op {
+	case "get":
+		b, err = t.Get(ctx, key, nil)
+		o.Got = string(b)
+		if errors.Is(err, btree.ErrNotFound) {
+			err = nil
+		}
+		return err
+	case "set":
+		return t.Put(ctx, key, []byte(o.Value))
+	case "insert":
+		err = t.Insert(ctx, key, []byte(o.Value))
+		if o.Got = "no"; errors.Is(err, btree.ErrExists) {
+			o.Got, err = "yes", nil
+		}
+		return err
+	}
+	o.Got, err = "yes", t.Delete(ctx, key)
+	if errors.Is(err, btree.ErrNotFound) {
+		o.Got, err = "no", nil
+	}
+	return err
+}
+
 // storeModel is one key. "" is a key that is not there. An operation that has failed may have taken place or not, as long as anybody looks.
 var storeModel = porcupine.NondeterministicModel{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
-		parts := make([][]porcupine.Operation, failoverNumbers*failoverKeys)
+		parts := map[[2]int][]porcupine.Operation{}
 		for _, o := range history {
 			in := o.Input.(*storeOp)
-			i := in.Number*failoverKeys + in.Key
+			i := [2]int{in.Number, in.Key}
 			parts[i] = append(parts[i], o)
 		}
-		return parts
+		return slices.Collect(maps.Values(parts))
 	},
 	Init: func() []any { return []any{""} },
 	Step: func(state, input, _ any) []any {
@@ -211,6 +275,10 @@ func (o *storeOp) apply(value string) (next, got string) {
 		return value, value
 	case o.Op == "set":
 		return o.Value, ""
+	case o.Op == "insert" && value == "":
+		return o.Value, "no"
+	case o.Op == "insert":
+		return value, "yes"
 	case value == "":
 		return "", "no"
 	case o.Op == "append":

@@ -30,7 +30,8 @@ type storeLoad struct {
 	processes  []*exec.Cmd // of the workers
 	clientWays []*heldProxy
 	round      int
-	failed     int // operations
+	trees      bool // are used, and no stores
+	failed     int  // operations
 	done       int
 }
 
@@ -55,7 +56,7 @@ func (l *storeLoad) begin() {
 	l.t.Helper()
 	l.round++
 	for i, w := range l.workers {
-		if err := w.Call("StoreWorker.Start", StoreRound{l.round, 100 * i, storeOpLimit}, nil); err != nil {
+		if err := w.Call("StoreWorker.Start", StoreRound{l.round, 100 * i, storeOpLimit, l.trees}, nil); err != nil {
 			l.t.Fatal(err)
 		}
 	}
@@ -83,19 +84,23 @@ func (l *storeLoad) end() (ops []storeOp) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for number := range failoverNumbers {
-		s, err := failoverStore(ctx, l.own, l.round, number)
+		x, err := failoverLoaded(ctx, l.own, l.round, number, l.trees)
 		if err != nil {
 			l.t.Fatal(err)
 		}
-		for key := range failoverKeys {
+		keys, drop := failoverKeys, l.own.DropStore
+		if l.trees {
+			keys, drop = failoverTreeKeys, l.own.DropTree
+		}
+		for key := range keys {
 			o := storeOp{Client: 1000, Number: number, Key: key, Op: "get", Began: boottime.Now()}
-			if err := o.do(ctx, s); err != nil {
+			if err := o.do(ctx, x); err != nil {
 				l.t.Errorf("number %d, key %d, when all is over: %v", number, key, err)
 			}
 			o.Ended = boottime.Now()
 			ops = append(ops, o)
 		}
-		if err := l.own.DropStore(ctx, failoverName(l.round, number)); err != nil {
+		if err := drop(ctx, failoverName(l.round, number)); err != nil {
 			l.t.Error(err)
 		}
 	}
@@ -182,9 +187,15 @@ func (l *storeLoad) touch(pid int) {
 
 // Memory nodes are killed under load, each of which is the primary of one number and has the backup of another: no acknowledged write is lost, none comes twice or in another
 // order, and operations wait and go on.
-func TestStoreFailover(t *testing.T) {
+func TestStoreFailover(t *testing.T) { killed(t, false) }
+
+// The same for trees, of which one is on all numbers.
+func TestTreeFailover(t *testing.T) { killed(t, true) }
+
+func killed(t *testing.T, trees bool) {
 	x := newReplicas(t)
 	l := newStoreLoad(x)
+	l.trees = trees
 	var primaries, backups []time.Duration
 	for round := range *failovers {
 		st := x.whole()
@@ -222,9 +233,15 @@ func TestStoreFailover(t *testing.T) {
 }
 
 // A primary that stands still for longer than its lease is deposed, and is not believed when it goes on.
-func TestStoreFailoverStopped(t *testing.T) {
+func TestStoreFailoverStopped(t *testing.T) { stopped(t, false) }
+
+// The same for trees.
+func TestTreeFailoverStopped(t *testing.T) { stopped(t, true) }
+
+func stopped(t *testing.T, trees bool) {
 	x := newReplicas(t)
 	l := newStoreLoad(x)
+	l.trees = trees
 	var took []time.Duration
 	for range max(1, *failovers/3) {
 		victim := x.whole().Group(0).Replicas[0].ID

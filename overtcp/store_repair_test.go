@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/objstore"
 )
 
@@ -29,9 +30,30 @@ func TestStoreRepair(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.repaired(func(key, value []byte) error { return s.Set(ctx, key, value, declock.SetOptions{}) },
+		func(key []byte) ([]byte, error) { return s.Get(ctx, key, nil) })
+}
+
+// The same for trees.
+func TestTreeRepair(t *testing.T) {
+	x := newReplicas(t)
+	l := newStoreLoad(x)
+	l.trees = true
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	s, err := l.own.Tree(ctx, "bulk", btree.Config{MaxKey: 16, NodeSize: 512})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.repaired(func(key, value []byte) error { return s.Put(ctx, key, value) }, func(key []byte) ([]byte, error) { return s.Get(ctx, key, nil) })
+}
+
+// repaired kills each memory node, and what there is besides the load is there in the end.
+func (l *storeLoad) repaired(put func(key, value []byte) error, get func(key []byte) ([]byte, error)) {
+	t, x := l.t, l.replicas
 	for i := range bulkKeys {
 		key, value := bulk(i)
-		if err := s.Set(ctx, key, value, declock.SetOptions{}); err != nil {
+		if err := put(key, value); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -54,7 +76,7 @@ func TestStoreRepair(t *testing.T) {
 	}
 	for i := range bulkKeys {
 		key, value := bulk(i)
-		if got, err := s.Get(ctx, key, nil); err != nil || !bytes.Equal(got, value) {
+		if got, err := get(key); err != nil || !bytes.Equal(got, value) {
 			t.Fatalf("%s: %.20q, %v", key, got, err)
 		}
 	}

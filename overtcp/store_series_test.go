@@ -150,9 +150,15 @@ type storeTally struct {
 
 // Faults happen to a cluster under load, one in each round: memory nodes are killed, each of which is a primary and has backups of others, stopped and continued, cut off from etcd and from
 // compute nodes, one way or both. No acknowledged write is lost, none comes twice or in another order, no operation is stuck; and none fails, but where it has to.
-func TestStoreSeries(t *testing.T) {
+func TestStoreSeries(t *testing.T) { series(t, false) }
+
+// The same for trees.
+func TestTreeSeries(t *testing.T) { series(t, true) }
+
+func series(t *testing.T, trees bool) {
 	x := newReplicasOn(t, newHosts(t, 3+2), true)
 	s := &storeSeries{newStoreLoad(x), rand.New(rand.NewPCG(*storeFaultSeed, 0))}
+	s.trees = trees
 	tallies := map[string]*storeTally{}
 	for round := range *storeFaults {
 		f, mn, client := s.drawFault(), s.rng.IntN(len(s.mns)), s.rng.IntN(len(s.workers))

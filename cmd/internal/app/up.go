@@ -37,7 +37,7 @@ func upCommand(env *command.Env) *cli.Command {
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the cluster", Value: "demo", Destination: &e.Name},
 			e.fabricFlag("what the nodes talk over: tcp is on this machine's loopback, without TLS, with an etcd of its own"),
 			command.CountFlag(&e.Mns, "mns", 1, 1, scheme.MaxMN, "memory nodes"),
-			command.CountFlag(&e.Replicas, "replicas", 1, 1, tcp.MaxReplicas, "with --fabric tcp: copies of each memory node, on others: locks and stores go on when one fails; trees cannot be on them yet"),
+			command.CountFlag(&e.Replicas, "replicas", 1, 1, tcp.MaxReplicas, "with --fabric tcp: copies of each memory node, on others: locks, stores and trees go on when one fails"),
 			command.CountFlag(&e.cns, "cns", 4, 1, int(fabric.MaxCN), "compute nodes"),
 			command.SizeFlag(&e.Size, "size", "1GiB", "memory of a memory node, as 64MiB, 1GiB, 1e9"),
 			command.LockFlag(&e.policy),

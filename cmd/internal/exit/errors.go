@@ -132,7 +132,6 @@ var codes = []struct {
 	{objstore.ErrConfig, Usage},
 	{objstore.ErrNotNumber, Usage},
 	{declock.ErrTTL, Usage},
-	{declock.ErrReplicated, Usage},
 	{objstore.ErrNotFound, NotFound},
 	{btree.ErrGeometry, Mismatch},
 	{btree.ErrKeySize, TooLarge},

@@ -83,7 +83,7 @@ func mnCommand(env *command.Env) *cli.Command {
 			command.CountFlag(&cfg.LockQueue, "lock-queue", 0, 0, command.MaxLockQueue, "entries of a lock's queue, 8 bytes each: with --lock cql as many as clients; 0 is what other memory nodes have, or twice --max-cn (24 more, if that is less), a power of two"),
 			command.HugeFlag(&m.Huge),
 			&cli.StringFlag{Name: "path", Usage: "shm, tcp: `FILE` or device that holds the memory, absolute; what is in it is served again, and it is never removed", Destination: &m.Path},
-			command.CountFlag(&m.Replicas, "replicas", 1, 1, tcp.MaxReplicas, "tcp: copies of the memory, on other memory nodes: when this one fails, locks and object stores go on there; trees cannot be on it yet"),
+			command.CountFlag(&m.Replicas, "replicas", 1, 1, tcp.MaxReplicas, "tcp: copies of the memory, on other memory nodes: when this one fails, locks, object stores and trees go on there"),
 			&cli.StringFlag{Name: "label", Usage: "tcp: `NAME` of what fails with this memory node, such as its rack: copies are put on memory nodes with other labels, if there are any", Destination: &m.Label},
 			command.SizeFlag(&m.Room, "backup-room", "", "tcp: memory for copies of other memory nodes, taken when it is touched; with --replicas it is 2 * (replicas - 1) * size by default, else none"),
 			waitFlag(&cfg.Wait),
