@@ -231,6 +231,10 @@ func (c *Client) Open(key []byte) (Item, *Large, error) {
 		return Item{}, nil, err
 	}
 	defer c.session.End()
+	return c.openObject(key)
+}
+
+func (c *Client) openObject(key []byte) (Item, *Large, error) {
 	var k work
 	it, err := c.getObject(&k, key)
 	if err != nil || k.h.kind != kindList {

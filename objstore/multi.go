@@ -20,8 +20,9 @@ const (
 
 // A Result is what GetMulti has found of a key.
 type Result struct {
-	Item       // its Value lies in what GetMulti has appended to
-	Err  error // ErrNotFound: there is none
+	Item         // its Value lies in what GetMulti has appended to
+	Large *Large // OpenMulti: the value has segments, and Value is its beginning
+	Err   error  // ErrNotFound: there is none
 }
 
 // A batch is what GetMulti has under way.
@@ -59,17 +60,26 @@ type posted struct {
 // GetMulti is Get of the first n keys: of all, unless there are more than 128 of them, or their values have more than about 1 MiB. At least one is got.
 // results, as long as keys, gets what is found; values are appended to dst, which may be nil. The error is that of a client that is closed.
 func (c *Client) GetMulti(keys [][]byte, results []Result, dst []byte) (n int, _ []byte, err error) {
+	return c.multi(keys, results, dst, false)
+}
+
+// OpenMulti is GetMulti that reads no segments, as [Client.Open] is Get.
+func (c *Client) OpenMulti(keys [][]byte, results []Result, dst []byte) (n int, _ []byte, err error) {
+	return c.multi(keys, results, dst, true)
+}
+
+func (c *Client) multi(keys [][]byte, results []Result, dst []byte, open bool) (n int, _ []byte, err error) {
 	if err := c.session.Begin(); err != nil {
 		return 0, dst, err
 	}
 	defer c.session.End()
 	c.small++
 	c.trimBoth()
-	n, dst = c.getBatch(keys, results, dst)
+	n, dst = c.getBatch(keys, results, dst, open)
 	return n, dst, nil
 }
 
-func (c *Client) getBatch(keys [][]byte, results []Result, dst []byte) (int, []byte) {
+func (c *Client) getBatch(keys [][]byte, results []Result, dst []byte, open bool) (int, []byte) {
 	b, begun := &c.batch, len(dst)
 	optimistic := !c.s.locked && c.s.h.UpToDate()
 	n := c.beginBatch(keys, results, optimistic)
@@ -99,15 +109,28 @@ func (c *Client) getBatch(keys [][]byte, results []Result, dst []byte) (int, []b
 		if i > 0 && len(dst)-begun > batchBytes {
 			return i, dst
 		}
-		var it Item
-		var err error
-		it, dst, err = c.getTo(u.key, dst)
-		*u.result = Result{it, err}
+		dst = c.getResult(u, dst, open)
+		err := u.result.Err
 		if errors.Is(err, fabric.ErrNodeDown) && u.place != (place{}) {
 			down, why = append(down, u.node), err
 		}
 	}
 	return n, dst
+}
+
+// getResult gets what a batch has not found, and appends the value, or, with open, its beginning, to dst.
+func (c *Client) getResult(u *unit, dst []byte, open bool) []byte {
+	r := u.result
+	if *r = (Result{}); !open {
+		r.Item, dst, r.Err = c.getTo(u.key, dst)
+		return dst
+	}
+	if r.Item, r.Large, r.Err = c.openObject(u.key); r.Err == nil {
+		from := len(dst)
+		dst = append(dst, r.Value...)
+		r.Value = dst[from:len(dst):len(dst)]
+	}
+	return dst
 }
 
 // beginBatch makes units of the first keys, and returns how many. Their objects are at most batchBytes, as far as the location cache knows.
@@ -279,7 +302,7 @@ func (c *Client) takeValues(dst []byte) []byte {
 		case present:
 			c.stats.Gets++
 			from := len(dst)
-			u.result.Item, u.result.Err = c.item(&u.work), nil
+			u.result.Item, u.result.Large, u.result.Err = c.item(&u.work), nil, nil
 			dst = append(dst, u.result.Value...)
 			u.result.Value = dst[from:len(dst):len(dst)]
 		}

@@ -54,9 +54,10 @@ type Item struct {
 	Head
 	Flags  uint32
 	Value  []byte
-	Size   int         // of the whole value, of which Value may be the beginning
-	Expiry int64       // Unix time in milliseconds; 0 is never
-	Clock  fabric.Time // the store's, by which it expires, at the moment of the operation
+	Size   int             // of the whole value, of which Value may be the beginning
+	Large  *objstore.Large // of View and ViewMany: Value is the beginning, and Read reads all of it; else nil
+	Expiry int64           // Unix time in milliseconds; 0 is never
+	Clock  fabric.Time     // the store's, by which it expires, at the moment of the operation
 }
 
 // itemOf returns the item in an object, of size bytes with its head.

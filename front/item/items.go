@@ -102,17 +102,17 @@ func (x *Items) retry(ctx context.Context, err error, since time.Duration) bool 
 // clock is the process's own.
 func (x *Items) clock() time.Duration { return time.Since(x.started) }
 
-// View calls f with the item of a key, whose value is good until f returns; f must not use x. If View reports that there is none, what f has done is to be undone: the
+// View calls f with the item of a key, whose value is good until f returns; f must not use x. Of a value in segments it has the beginning. If View reports that there is none, what f has done is to be undone: the
 // item was flushed. f may be called more than once.
 func (x *Items) View(ctx context.Context, key []byte, f func(Item)) (found bool, err error) {
 	var flush uint32
 	see := func(c *objstore.Client) error {
-		o, err := c.Get(key)
+		o, l, err := c.Open(key)
 		if err != nil {
 			return err
 		}
 		var it Item
-		it, found = itemOf(&o, len(o.Value), c.Clock())
+		it, found = openItem(&o, l, c.Clock())
 		if found = found && !it.expired(); found {
 			flush = it.Flush
 			f(it)
@@ -154,6 +154,8 @@ type Change struct {
 	Flags  uint32 // of Put
 	Expiry int64  // of Put and Expire, Unix time in milliseconds; 0 is never
 	State  uint8  // of Put
+	// Upload is the rest of the value, behind the head, which Value is then; or nil.
+	Upload *objstore.Upload
 }
 
 // An Update says how Items.Update goes about it: see objstore.Update.
@@ -245,7 +247,7 @@ func (o *Object) change(key []byte, ch Change, number uint32, at *objstore.Objec
 			value = at.Value[:at.Size]
 		}
 		h.encode(value)
-		return objstore.Change{Action: objstore.Put, Value: value, Flags: ch.Flags, Expiry: second}
+		return objstore.Change{Action: objstore.Put, Value: value, Flags: ch.Flags, Expiry: second, Upload: ch.Upload}
 	}
 	return objstore.Change{Action: ch.Action}
 }

@@ -37,7 +37,7 @@ func (x *Items) ViewMany(ctx context.Context, keys [][]byte, f func(it Item, fou
 	keys = keys[:min(len(keys), mostMany)]
 	var now fabric.Time
 	see := func(c *objstore.Client) (err error) {
-		n, b.values, err = c.GetMulti(keys, b.results[:len(keys)], b.values[:0])
+		n, b.values, err = c.OpenMulti(keys, b.results[:len(keys)], b.values[:0])
 		for i := range b.results[:n] {
 			if e := b.results[i].Err; e != nil && !errors.Is(e, objstore.ErrNotFound) {
 				err = errors.Join(err, e)
@@ -63,7 +63,7 @@ func (x *Items) ViewMany(ctx context.Context, keys [][]byte, f func(it Item, fou
 			f(Item{}, false, r.Err)
 			continue
 		}
-		it, ok := itemOf(&r.Item, len(r.Value), now)
+		it, ok := openItem(&r.Item, r.Large, now)
 		if ok = ok && r.Err == nil && it.Flush == number && !it.expired(); !ok {
 			it = Item{}
 		}

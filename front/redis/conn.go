@@ -44,6 +44,9 @@ type conn struct {
 	value    []byte   // of a request that stores, behind room for a head
 	filled   bool     // the last read has filled the buffer
 	charged  int64    // of the server's buffers
+	upload   *upload  // of the request that is arriving or being served
+	asked    [][]byte // keys of MGET that are not answered
+	broken   error    // why the connection ends in the middle of MGET
 
 	admitted bool // it may do more than to say who it is
 	resp3    bool
@@ -83,6 +86,7 @@ func (c *conn) serve() {
 			break
 		}
 	}
+	c.dropUpload()
 	_ = c.flush()
 	_ = c.nc.Close()
 	c.srv.buffers.Add(-c.charged)
@@ -99,6 +103,9 @@ func (c *conn) next() error {
 		return errQuit
 	}
 	if n == 0 {
+		if c.arrives() {
+			return c.receive()
+		}
 		return c.fill()
 	}
 	c.from += n
@@ -106,6 +113,9 @@ func (c *conn) next() error {
 		return nil
 	}
 	err = c.do(args)
+	if c.upload != nil {
+		c.dropUpload()
+	}
 	if err == nil && len(c.out) >= enoughOut {
 		err = c.flush()
 	}

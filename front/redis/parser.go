@@ -103,6 +103,9 @@ func (p *parser) need() int {
 	return 0
 }
 
+// passed notes that the bytes of the argument to come have been taken out of the request: it is empty.
+func (p *parser) passed() { p.size = 0 }
+
 // trim gives up memory that a large request has needed. It has as many arguments as spans, a line of words has no spans.
 func (p *parser) trim() {
 	if cap(p.args) > keepArgs {

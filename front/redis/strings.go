@@ -69,10 +69,7 @@ func (c *conn) update(key []byte, u item.Update) (called, ok bool) {
 }
 
 func (c *conn) get(args [][]byte) error {
-	if found, ok := c.view(args[1], func(it item.Item) { c.bulk(it.Value) }); ok && !found {
-		c.null()
-	}
-	return nil
+	return c.getPart(args[1], whole, c.null)
 }
 
 // A setting is what SET and its kin do.
@@ -128,6 +125,10 @@ func (c *conn) put(key, value []byte, s *setting) (stored, ok bool) {
 		c.fail(tooLong)
 		return false, false
 	}
+	up, ok := c.arrivedFor()
+	if !ok {
+		return false, false
+	}
 	u := item.Update{Read: len(s.equal)}
 	if s.get {
 		u.Read = -1
@@ -143,7 +144,7 @@ func (c *conn) put(key, value []byte, s *setting) (stored, ok bool) {
 		if stored = s.when.holds(o, s.equal); !stored {
 			return item.Change{}
 		}
-		ch := item.Change{Action: objstore.Put, Value: c.value, Expiry: s.expiry.at(&o.Item)}
+		ch := item.Change{Action: objstore.Put, Value: c.value, Upload: up, Expiry: s.expiry.at(&o.Item)}
 		if s.keep {
 			ch.Expiry = o.Expiry
 		}
@@ -290,7 +291,11 @@ func (c *conn) mget(args [][]byte) error {
 	begin := len(c.out)
 	c.array(len(keys))
 	for first := true; len(keys) > 0; first = false {
+		c.asked = keys
 		n, err := x.ViewMany(c.srv.ops, keys, c.got)
+		if c.broken != nil {
+			return c.broken
+		}
 		switch {
 		case err != nil && first:
 			c.out = c.out[:begin]
@@ -312,12 +317,23 @@ func (c *conn) mget(args [][]byte) error {
 
 // got answers with one of many items.
 func (c *conn) got(it item.Item, found bool, err error) {
+	key := c.asked[0]
+	c.asked = c.asked[1:]
 	switch {
+	case c.broken != nil:
 	case err != nil:
 		c.failed(err)
 	case found:
 		c.srv.counted.hits.Add(1)
-		c.bulk(it.Value)
+		if it.Large == nil {
+			c.bulk(it.Value)
+			return
+		}
+		changed, err := c.bulkRange(it.Large, 0, it.Size)
+		if changed {
+			err = c.getPart(key, whole, c.null)
+		}
+		c.broken = err
 	default:
 		c.srv.counted.misses.Add(1)
 		c.null()
@@ -478,8 +494,8 @@ func (c *conn) getRange(args [][]byte) error {
 		c.fail(notInteger)
 		return nil
 	}
-	if found, ok := c.view(args[1], func(it item.Item) {
-		n := int64(it.Size)
+	return c.getPart(args[1], func(size int) (int, int) {
+		n := int64(size)
 		a, b := from, to
 		if a < 0 {
 			a = max(a+n, 0)
@@ -489,14 +505,10 @@ func (c *conn) getRange(args [][]byte) error {
 		}
 		b = min(b, n-1)
 		if from < 0 && to < 0 && from > to || a > b {
-			c.bulk(nil)
-			return
+			return 0, 0
 		}
-		c.bulk(it.Value[a : b+1])
-	}); ok && !found {
-		c.bulk(nil)
-	}
-	return nil
+		return int(a), int(b + 1 - a)
+	}, func() { c.bulk(nil) })
 }
 
 func (c *conn) setRange(args [][]byte) error {

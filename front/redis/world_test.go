@@ -42,6 +42,12 @@ func startServer(t testing.TB, c *declock.Cluster, o Options) (*Server, string) 
 	if err := s.Attach(c, objstore.Config{Objects: 10_000}); err != nil {
 		t.Fatal(err)
 	}
+	return s, listenFor(t, s)
+}
+
+// listenFor has a server serve, and returns where. It is shut down with the test.
+func listenFor(t testing.TB, s *Server) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +64,7 @@ func startServer(t testing.TB, c *declock.Cluster, o Options) (*Server, string) 
 			t.Error("serve:", err)
 		}
 	})
-	return s, l.Addr().String()
+	return l.Addr().String()
 }
 
 // A client is a connection to a server.

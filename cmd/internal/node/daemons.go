@@ -168,7 +168,7 @@ func redisFlags(r *daemon.Redis) []cli.Flag {
 		str("-tls-key", "`FILE` with its key", &r.TLS.Key),
 		str("-tls-ca", "`FILE` with the certificates of the CA that signs theirs: they must have one", &r.TLS.CA),
 		command.CountFlag(&r.MaxConns, "redis-max-conns", 10000, 1, 1<<20, "connections of theirs"),
-		command.SizeFlag(&r.MaxValue, "redis-max-value", "1MiB", "their largest value, if the store is made by this compute node; at most 8MiB"),
+		command.SizeFlag(&r.MaxValue, "redis-max-value", "1MiB", "their largest value, if the store is made by this compute node; at most 512MiB"),
 		&cli.BoolFlag{Name: "redis-no-evict", Usage: "refuse to store when memory is full, and evict nothing: for locks; the same on all compute nodes", Destination: &r.NoEvict},
 		&cli.DurationFlag{Name: "redis-idle-timeout", Usage: "close connections that have no request for so long", DefaultText: "never", Destination: &r.IdleTimeout},
 	}

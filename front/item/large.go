@@ -1,0 +1,50 @@
+package item
+
+import (
+	"context"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/objstore"
+)
+
+// openItem returns the item in an object that was opened.
+func openItem(o *objstore.Item, l *objstore.Large, now fabric.Time) (it Item, ok bool) {
+	size := len(o.Value)
+	if l != nil {
+		size = l.Size()
+	}
+	it, ok = itemOf(o, size, now)
+	it.Large = l
+	return it, ok
+}
+
+// Segment is from how many bytes on values are stored by Upload; 0: never.
+func (x *Items) Segment() int { return x.objects().Segment() }
+
+// Read appends a part of an item's value in segments to dst. objstore.ErrChanged: it is not there any more.
+func (x *Items) Read(ctx context.Context, l *objstore.Large, from, n int, dst []byte) (_ []byte, err error) {
+	err = x.objects().Use(ctx, func(c *objstore.Client) (err error) {
+		dst, err = c.Read(l, HeadSize+from, n, dst)
+		return err
+	})
+	return dst, err
+}
+
+// Upload begins to store a value of a size in segments: Change.Upload puts it, or Abort gives it up.
+func (x *Items) Upload(ctx context.Context, key []byte, size int) (u *objstore.Upload, err error) {
+	err = x.objects().Use(ctx, func(c *objstore.Client) (err error) {
+		u, err = c.Upload(key, HeadSize, HeadSize+size)
+		return err
+	})
+	return u, err
+}
+
+// Write writes a segment of an upload.
+func (x *Items) Write(ctx context.Context, u *objstore.Upload, i int, data []byte) error {
+	return x.objects().Use(ctx, func(c *objstore.Client) error { return c.Write(u, i, data) })
+}
+
+// Abort gives an upload up, unless it was put.
+func (x *Items) Abort(ctx context.Context, u *objstore.Upload) error {
+	return x.objects().Use(ctx, func(c *objstore.Client) error { return c.Abort(u) })
+}

@@ -1,0 +1,223 @@
+package redis
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/declock/declock/front/item"
+	"github.com/declock/declock/objstore"
+)
+
+// Values in segments pass through a connection segment by segment: one that a client sends is stored while it arrives, and one that it asks for is read while it is sent. So a
+// connection has memory for a segment, however large a value is.
+
+// largePiece is how much of a value is read at a time, to be sent.
+const largePiece = 1 << 20
+
+// pieces has memory for segments and pieces of them that is not in use.
+var pieces = sync.Pool{New: func() any { return new([]byte) }}
+
+// takePiece returns memory for n bytes. givePiece gives it back.
+func takePiece(n int) *[]byte {
+	p := pieces.Get().(*[]byte)
+	if cap(*p) < n {
+		*p = make([]byte, n)
+	}
+	*p = (*p)[:n]
+	return p
+}
+
+func givePiece(p *[]byte) { pieces.Put(p) }
+
+// An upload is a value that arrives.
+type upload struct {
+	items  *item.Items
+	up     *objstore.Upload // nil: it could not be begun
+	err    error            // why it is not stored
+	size   int
+	piece  *[]byte
+	buf    []byte // of piece: the segment that is being filled
+	filled int    // of buf
+	at     int    // bytes that have arrived
+	next   int    // segment that is being filled
+}
+
+// arrives begins to store a value that is announced, and is too large to be waited for: that of SET. It reports whether it does.
+func (c *conn) arrives() bool {
+	p := &c.parser
+	a := c.srv.store.Load()
+	if p.size < 0 || len(p.spans) != 2 || !c.admitted || a == nil || a.items.Segment() == 0 || p.size <= a.items.Segment() {
+		return false
+	}
+	request := c.in[c.from:c.to]
+	if name := p.spans[0]; !is(request[name.from:name.to], "SET") {
+		return false
+	}
+	key := request[p.spans[1].from:p.spans[1].to]
+	u := &upload{items: a.items, size: p.size}
+	if u.up, u.err = a.items.Upload(c.srv.ops, key, p.size); u.err == nil {
+		_, length := u.up.Segments()
+		u.piece = takePiece(length)
+	} else {
+		u.piece = takePiece(busyBuffer)
+	}
+	u.buf = *u.piece
+	c.upload = u
+	return true
+}
+
+// receive takes what has arrived of a value, and reads until there is all of it: what is behind stands in the place of the value in the buffer then.
+func (c *conn) receive() error {
+	u, begin := c.upload, c.from+c.parser.pos
+	if c.srv.buffers.Add(int64(len(u.buf))) > c.srv.o.MaxBuffers {
+		c.srv.counted.overBuffers.Add(1)
+		return errQuit
+	}
+	u.take(c, c.in[begin:min(c.to, begin+u.size)])
+	rest := copy(c.in[begin:], c.in[min(c.to, begin+u.size):c.to])
+	c.to = begin + rest
+	if err := c.flush(); err != nil {
+		return err
+	}
+	for u.at < u.size {
+		if d := c.srv.o.IdleTimeout; d > 0 {
+			c.srv.accept.ReadBy(c.nc, time.Now().Add(d))
+		}
+		n, err := c.nc.Read(u.buf[u.filled:min(len(u.buf), u.filled+u.size-u.at)])
+		c.srv.counted.read.Add(uint64(n))
+		if n == 0 && err != nil {
+			return err
+		}
+		c.lastAt.Store(int64(time.Since(c.srv.started)))
+		u.arrived(c, n)
+	}
+	c.parser.passed()
+	return nil
+}
+
+// take takes bytes that have arrived.
+func (u *upload) take(c *conn, b []byte) {
+	for len(b) > 0 {
+		n := copy(u.buf[u.filled:], b)
+		u.arrived(c, n)
+		b = b[n:]
+	}
+}
+
+// arrived notes that n bytes more are in buf, and stores a segment that is whole. Of a value that is not stored they are dropped.
+func (u *upload) arrived(c *conn, n int) {
+	u.at += n
+	u.filled += n
+	if u.err != nil {
+		u.filled = 0
+		return
+	}
+	if _, length := u.up.Span(u.next); u.filled == length {
+		u.err = u.items.Write(c.srv.ops, u.up, u.next, u.buf[:length])
+		u.next++
+		u.filled = 0
+	}
+}
+
+// dropUpload gives up what has arrived, unless it was put.
+func (c *conn) dropUpload() {
+	u := c.upload
+	if u == nil {
+		return
+	}
+	c.srv.buffers.Add(-int64(len(u.buf)))
+	givePiece(u.piece)
+	if u.up != nil {
+		_ = u.items.Abort(c.srv.ops, u.up) // what it cannot delete is swept
+	}
+	c.upload = nil
+}
+
+// arrivedFor returns the upload of the request that is being served, if its value has been stored by that; else it is answered with why not.
+func (c *conn) arrivedFor() (up *objstore.Upload, ok bool) {
+	u := c.upload
+	switch a := c.srv.store.Load(); {
+	case u == nil:
+		return nil, true
+	case u.err != nil:
+		c.failed(u.err)
+		return nil, false
+	case a == nil || a.items != u.items:
+		c.failed(errDetached)
+		return nil, false
+	}
+	return u.up, true
+}
+
+// bulkRange answers with a part of a value in segments. The first piece is read before anything is answered: if the value was changed since it was found, nothing is. If
+// it is changed later the connection ends, for what was announced cannot be sent.
+func (c *conn) bulkRange(l *objstore.Large, from, n int) (changed bool, err error) {
+	x := c.store()
+	if x == nil {
+		return false, nil
+	}
+	p := takePiece(largePiece)
+	defer givePiece(p)
+	buf := *p
+	for begun := false; n > 0; begun = true {
+		buf, err = x.Read(c.srv.ops, l, from, min(n, largePiece), buf[:0])
+		switch {
+		case err != nil && begun:
+			c.srv.o.Log.Info("redis: a value was changed while it was sent", "error", err)
+			return false, errQuit
+		case errors.Is(err, objstore.ErrChanged):
+			return true, nil
+		case err != nil:
+			c.failed(err)
+			return false, nil
+		case !begun:
+			c.out = line(c.out, '$', int64(n))
+		}
+		from, n = from+len(buf), n-len(buf)
+		if c.silent != answers {
+			continue
+		}
+		if err = c.flush(); err == nil {
+			err = c.write(buf)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	c.out = append(c.out, "\r\n"...)
+	return false, nil
+}
+
+// getPart answers with a part of the value of a key, which bounds chooses by its size, or with none.
+func (c *conn) getPart(key []byte, bounds func(size int) (from, n int), none func()) error {
+	for {
+		var large *objstore.Large
+		size := 0
+		found, ok := c.view(key, func(x item.Item) {
+			large, size = x.Large, x.Size
+			if from, n := bounds(size); large == nil {
+				c.bulk(x.Value[from : from+n])
+			}
+		})
+		switch {
+		case !ok:
+			return nil
+		case !found:
+			none()
+			return nil
+		case large == nil:
+			return nil
+		}
+		from, n := bounds(size)
+		if n == 0 {
+			c.bulk(nil)
+			return nil
+		}
+		if changed, err := c.bulkRange(large, from, n); !changed {
+			return err
+		}
+	}
+}
+
+func whole(size int) (from, n int) { return 0, size }
