@@ -105,6 +105,7 @@ func (s *Store) newClient(l lock.Locker, copies bool) (*Client, error) {
 	c := &Client{s: s.newest.Load(), l: l, port: l.Port(), copies: copies}
 	c.session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
 		Handle: func() *handle.Handle { return &c.s.h }, Reopen: c.reopen, Gone: c.gone, Discard: c.discard, Open: c.openPart, Mark: c.mark,
+		Walk: c.walkOn, Settled: c.settled,
 	})
 	if err := c.session.Start(); err != nil {
 		return nil, err

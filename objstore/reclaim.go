@@ -20,11 +20,15 @@ var ErrUnanswered = reclaim.ErrUnanswered
 //
 // Of a store with values in segments it deletes segments that no value has, after a crash or a failure (sweep.go).
 //
-// Of a store on replicated memory it makes the backups equal to the primary after a crash (walk.go) instead, and may wait for locks of buckets.
+// Of a store on replicated memory it makes the backups equal to the primary after a crash, too (walk.go), and may wait for locks of buckets.
 func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
-	busy, err = c.session.ReclaimStep(view)
-	if err == nil && !busy {
-		busy, err = c.walkStep(view)
+	walks, err := c.walkStep(view) // first: a round waits for what is unsettled
+	if err == nil {
+		busy, err = c.session.ReclaimStep(view)
+		busy = busy || walks
+	}
+	if err != nil && handle.Later(err) && c.replicated() {
+		return false, nil
 	}
 	if err == nil && !busy {
 		busy, err = c.sweepStep(view)

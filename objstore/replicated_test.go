@@ -82,13 +82,45 @@ func TestBackupsHaveAll(t *testing.T) {
 	}
 }
 
-// What has not been built for replicated memory is refused.
+// A promotion leaves the free bits behind: what was free is found, without that it is asked for, and no block that an object has.
 func TestReplicatedReclaim(t *testing.T) {
 	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 1, 2)
 	c, err := w.open(0, w.config()).Client(cas.New(w.port(0), cas.Config{}))
 	wantErr(t, "client", err, nil)
-	wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), memory.ErrReplicated)
-	walkAll(t, c, w.cns[0].View) // it ends
+	for i := range 200 {
+		wantErr(t, "set", c.Set(keyOf(i), make([]byte, 200), Options{}), nil)
+	}
+	for i := range 180 {
+		wantErr(t, "delete", c.Delete(keyOf(i)), nil)
+	}
+	wantErr(t, "drain", c.Drain(), nil)
+	elsewhere := func() (n uint64) {
+		r, err := c.Check(CheckOptions{})
+		if wantErr(t, "check", err, nil); !r.Sound() {
+			t.Error(r)
+		}
+		for i := range r.Nodes {
+			n += r.Nodes[i].Elsewhere
+		}
+		return n
+	}
+	walkAll(t, c, w.cns[0].View)
+	if n := elsewhere(); n > 0 {
+		t.Errorf("%d bytes are leaked", n)
+	}
+	wantErr(t, "promote", w.c.Promote(w.mns[0]), nil)
+	c = w.client(0, w.open(0, w.config())) // these locks do not outlast a promotion
+	if n := elsewhere(); n == 0 {
+		t.Error("the promotion has left nothing behind")
+	}
+	walkAll(t, c, w.cns[0].View)
+	wantErr(t, "drain", c.Drain(), nil)
+	if n := elsewhere(); n > 0 {
+		t.Errorf("%d bytes are leaked", n)
+	}
+	for i := 180; i < 200; i++ {
+		wantValue(t, c, string(keyOf(i)), string(make([]byte, 200)))
+	}
 }
 
 // Clients of before and after a promotion have uniques of their own, also if one crashed before the backups had its incarnation.

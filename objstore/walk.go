@@ -82,11 +82,17 @@ func (c *Client) walkStep(view func() fabric.View) (busy bool, err error) {
 	if _, err = c.repairAll(); err == nil {
 		busy, err = c.walkOn(view())
 	}
+	if err == nil && !busy {
+		busy, err = c.session.SeekRound(view())
+	}
 	if err != nil && handle.Later(err) {
 		return false, nil
 	}
 	return busy, err
 }
+
+// settled is handle.Hooks.Settled.
+func (c *Client) settled() bool { return !c.s.unsettled.pages.Load() }
 
 func (c *Client) replicated() bool {
 	return slices.ContainsFunc(c.s.h.Parts, (*handle.Part).Replicated)

@@ -10,7 +10,7 @@ import (
 	"github.com/declock/declock/memory/handle"
 )
 
-// walkAll has a client walk until there is nothing to do, and reports whether it has.
+// walkAll has a client walk until there is nothing to do, or others do not answer a round, and reports whether it has walked.
 func walkAll(t *testing.T, c *Client, view func() fabric.View) (walked bool) {
 	t.Helper()
 	before := c.Stats().Walks
@@ -19,6 +19,7 @@ func walkAll(t *testing.T, c *Client, view func() fabric.View) (walked bool) {
 		if wantErr(t, "step", err, nil); !busy {
 			return c.Stats().Walks > before
 		}
+		_ = c.port.Pause(c.port.Now() + 20*fabric.Millisecond)
 	}
 	t.Fatal("the walk does not end")
 	return false
@@ -68,7 +69,7 @@ func TestWalkAfterACrashEverywhere(t *testing.T) {
 				}
 			}))
 			w.c.Go(w.cns[1], "script", func(fabric.Port) { w.script(first) })
-			wantErr(t, "run", w.c.RunUntil(fabric.Second), nil)
+			wantErr(t, "run", w.c.RunUntil(w.c.Now()+fabric.Second), nil)
 			w.c.SetObserver(nil)
 			if hit = left < 0; !hit {
 				break

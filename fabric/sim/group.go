@@ -87,6 +87,9 @@ func (c *Cluster) Incarnation(host fabric.MemID) member.Incarnation {
 // Group returns the group of a number as the coordinator has it, or nil.
 func (c *Cluster) Group(id fabric.MemID) *member.Group { return c.ledger.Groups[id] }
 
+// Has reports whether a memory node is a member, as the coordinator has it.
+func (c *Cluster) Has(host member.Incarnation) bool { return c.ledger.State().Has(host) }
+
 // Served returns the group of a number as it was served last, or nil: until all have acknowledged a promotion, the primary before may go on.
 func (c *Cluster) Served(id fabric.MemID) *member.Group { return c.served[id] }
 

@@ -118,6 +118,31 @@ func (w *world) closeReplicated(p fabric.Port) {
 	if r, err := st.Check(objstore.CheckOptions{}); err != nil || !r.Sound() {
 		w.object("store check", fmt.Sprint("after the last promotion: ", err, r))
 	}
+	w.judgeLeaks(p)
+}
+
+// judgeLeaks ends all compute nodes but the witness, which finds what they had, and what was free at primaries that are no more: then nothing is leaked.
+func (w *world) judgeLeaks(p fabric.Port) {
+	own := w.nodes[w.s.CNs]
+	for cn := 1; cn <= w.s.CNs; cn++ {
+		if !w.dead(cn) {
+			w.c.Kill(w.nodes[cn-1].sim)
+		}
+	}
+	_ = p.Pause(p.Now() + w.s.DetectNs + 8*w.s.NewsNs + fabric.Second)
+	k, err := w.reclaimer(own, own, p)
+	if err == nil {
+		err = errors.Join(k.Reclaim(own.sim.View), k.Drain())
+		k.Close()
+	}
+	if errors.Is(err, objstore.ErrUnanswered) && w.backupsDown() {
+		return // one that is not there may have what no primary has, and be promoted yet
+	}
+	if err != nil {
+		w.object("keeper", fmt.Sprintf("memory that was free before promotions is not found: %v", err))
+		return
+	}
+	w.judgeRest(own, p)
 }
 
 // promoteAll promotes a backup of each number, if there is one in sync, and waits until all know.
@@ -151,4 +176,18 @@ func (w *world) awaitWalks(st *objstore.Client, p fabric.Port) {
 			return
 		}
 	}
+}
+
+// backupsDown reports whether a replica is not up, and is a member of its group.
+func (w *world) backupsDown() bool {
+	for _, id := range w.mns {
+		if g := w.c.Group(id); g != nil {
+			for _, r := range g.Replicas {
+				if !w.c.Has(r.Host) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }

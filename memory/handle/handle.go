@@ -61,7 +61,8 @@ type Handle struct {
 	of        *Collection
 	forgotten atomic.Bool   // blocks on missing parts have become free, and are in no list
 	current   atomic.Uint32 // Seen when all parts are there, and Unseen until then
-	opened    bool          // clients may have it: parts that come now are used by others at once
+	walked    walked
+	opened    bool // clients may have it: parts that come now are used by others at once
 }
 
 // Init makes h a handle of which all parts are missing.

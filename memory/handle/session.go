@@ -23,6 +23,9 @@ type Hooks struct {
 	Open    Opener
 	// GiveSpare, if set, gives back the free blocks that the client keeps for itself.
 	GiveSpare func()
+	// Walk does some of a walk through replicated memory, as WalkOn, and Settled is reclaim.Owner's. Without Walk there are no rounds in replicated memory.
+	Walk    func(v fabric.View) (busy bool, err error)
+	Settled func() bool
 	// Mark marks the blocks that the index leads to, all parts of which are there. Nothing else of the client is under way.
 	Mark func(m *reclaim.Map) error
 }
@@ -36,6 +39,7 @@ type Session struct {
 	work   *slab.Worker
 	hooks  Hooks
 	closed bool
+	forced bool // a walk is this client's, whoever's it is
 }
 
 // NewSession returns the Session of a client over a Locker. user and work are the client's.
@@ -177,11 +181,19 @@ func (s *Session) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 		return false, err
 	}
 	h := k.Handle()
-	if !h.Registered() || h.Survivors || h.replicated("reclamation") != nil {
+	if !h.Registered() || h.Survivors || s.unbuilt() != nil {
 		return false, nil // see Reclaim
 	}
-	busy, err = h.Member.ReclaimStep(&owner{s, view})
+	busy, err = h.Member.ReclaimStep(&owner{s, view, false})
 	return busy, h.of.kind.Wrap(err)
+}
+
+// unbuilt returns memory.ErrReplicated if there are no rounds, since memory is replicated.
+func (s *Session) unbuilt() error {
+	if s.hooks.Walk != nil {
+		return nil
+	}
+	return s.hooks.Handle().replicated("reclamation")
 }
 
 // Drain gives the blocks of memory that this compute node keeps free back.
@@ -241,15 +253,15 @@ func (s *Session) ReclaimNow(view func() fabric.View) error {
 		return err
 	}
 	h := s.hooks.Handle()
-	if err := h.replicated("reclamation"); err != nil {
-		return err // the records of rounds and the free bits are not at the backups
+	if err := s.unbuilt(); err != nil {
+		return err
 	}
 	if h.Survivors {
 		if others := view().Live.Len() - 1; others > 0 {
 			return fmt.Errorf("%w: the first memory node had lost its memory, and %d other compute nodes are alive", reclaim.ErrUnanswered, others)
 		}
 	}
-	return h.of.kind.Wrap(h.Member.Reclaim(&owner{s, view}))
+	return h.of.kind.Wrap(h.Member.Reclaim(&owner{s, view, true}))
 }
 
 // OpenOn returns the other compute nodes that have the collection open, or crashed with it open.
@@ -267,7 +279,7 @@ func (s *Session) Others() ([]fabric.CNID, error) {
 		return nil, err
 	}
 	h := s.hooks.Handle()
-	list, err := h.Member.OpenOn(&owner{s, nil})
+	list, err := h.Member.OpenOn(&owner{s, nil, false})
 	return list, h.of.kind.Wrap(err)
 }
 
@@ -277,7 +289,8 @@ func (s *Session) Found() reclaim.Found { return s.hooks.Handle().Member.Found()
 // An owner is the collection as package reclaim sees it, over a client that does nothing else meanwhile.
 type owner struct {
 	*Session
-	live func() fabric.View // the live compute nodes
+	live   func() fabric.View // the live compute nodes
+	forced bool               // the caller waits for a round
 }
 
 // Port implements reclaim.Owner.

@@ -22,10 +22,10 @@ var ErrUnsettled = errors.New("backups may differ where an operation has failed"
 type Walk struct {
 	Missed bool // a backup that did not answer: it may come back as it is
 
-	done, now round // of the last walk, and of the one under way
-	under     bool
-	asked     uint64      // the epoch of the view in which the walk was another compute node's, or has missed a backup, +1
-	look      fabric.Time // then that is looked at anew
+	now   round // of the one under way
+	under bool
+	asked uint64      // the epoch of the view in which the walk was another compute node's, or has missed a backup, +1
+	look  fabric.Time // then that is looked at anew
 }
 
 // A round says what a walk has taken account of.
@@ -66,13 +66,15 @@ func (s *Session) WalkOn(k *Walk, v fabric.View, begin func(), on func() (busy, 
 		k.under = false
 	}
 	if !k.under {
-		if !k.done.stale(v, backups) {
+		if !s.hooks.Handle().walked.stale(v, backups) {
 			return false, false, nil
 		}
-		if mine, err := s.walks(k, v); err != nil || !mine {
-			return false, false, err
+		if !s.forced {
+			if mine, err := s.walks(k, v); err != nil || !mine {
+				return false, false, err
+			}
 		}
-		*k = Walk{done: k.done, now: round{true, v, backups}, under: true}
+		*k = Walk{now: round{true, v, backups}, under: true}
 		begin()
 	}
 	if busy, over, err = on(); !over || err != nil {
@@ -83,7 +85,7 @@ func (s *Session) WalkOn(k *Walk, v fabric.View, begin func(), on func() (busy, 
 		k.asked, k.look = v.Epoch+1, s.l.Port().Now()+WalkLookNs
 		return false, false, nil
 	}
-	k.done = k.now
+	s.hooks.Handle().walked.finished(k.now)
 	return false, true, nil
 }
 

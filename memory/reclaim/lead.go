@@ -60,7 +60,15 @@ func (m *Member) goOn(o Owner, w roundWord) (busy bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	switch l.answered(t, o.View()) {
+	may, err := o.Lead(false)
+	if err != nil {
+		return false, err
+	}
+	res := l.answered(t, o.View())
+	if !may {
+		res = broken
+	}
+	switch res {
 	case broken:
 		m.abandon()
 		_, err := m.swapRound(o.Do, l.word, l.word.ended())

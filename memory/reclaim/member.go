@@ -30,6 +30,10 @@ type Owner interface {
 	Held(add func(part int, from, to uint64))
 	// Mark returns all blocks that there are, with those marked that are reachable or in free lists of the memory nodes.
 	Mark() (*Map, error)
+	// Lead reports whether this compute node may begin a round, or go on with one that it leads: of replicated memory only if no backup leads to a block that no primary leads to.
+	Lead(begins bool) (bool, error)
+	// Settled reports whether runs that this compute node has taken are known as such at all backups.
+	Settled() bool
 	// Release puts leaked blocks into free lists of the memory nodes. They are sorted by part, extent and offset. If it
 	// fails, it calls Lose for those that may be in a list, or come there yet.
 	Release(list []Block) error
@@ -335,6 +339,9 @@ func (m *Member) ReclaimStep(o Owner) (busy bool, err error) {
 	if !m.need && !w.active() || now < m.after {
 		return false, nil
 	}
+	if ok, err := o.Lead(true); err != nil || !ok {
+		return false, err
+	}
 	return true, m.begin(o, w)
 }
 
@@ -388,7 +395,7 @@ func (m *Member) answer(o Owner, k mark, own recordWord) error {
 		}
 		m.await()
 	}
-	if !m.quiet() {
+	if !m.quiet() || !o.Settled() {
 		return nil
 	}
 	if k.step() > 0 {

@@ -49,7 +49,10 @@ type lists struct {
 	free     []uint64
 	released []uint64
 	between  func() // before and after each chain; nil: nothing
-	inUse    int    // so many times Mark finds memory leaked by crashed nodes in use by others, for now
+
+	unready, unsettled bool // not Lead, not Settled
+
+	inUse int // so many times Mark finds memory leaked by crashed nodes in use by others, for now
 }
 
 // There are so many blocks, of one unit each, from first on.
@@ -104,6 +107,10 @@ func (l *lists) Do(ops []fabric.Op) error {
 }
 
 func (l *lists) View() fabric.View { return l.node.View() }
+
+func (l *lists) Lead(bool) (bool, error) { return !l.unready, nil }
+
+func (l *lists) Settled() bool { return !l.unsettled }
 
 func (l *lists) Release(list []Block) error {
 	for _, p := range list {
@@ -370,5 +377,77 @@ func TestMapMarksWhatOverlaps(t *testing.T) {
 	got := m.unmarked(func(int, uint64) bool { return false })
 	if len(got) != 2 || got[0] != (Block{0, 100, 0}) || got[1] != (Block{0, 201, 1}) {
 		t.Error(got)
+	}
+}
+
+// A promotion takes the word of the round away, and records may have answered steps of rounds: nothing that a member has is taken for leaked then.
+func TestRoundsAfterAPromotion(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.mine[0], w.mine[1]
+	lost := b.free[0]
+	b.free = b.free[1:]
+	round := func(both bool) {
+		t.Helper()
+		a.m.Force()
+		for range 40 {
+			if _, err := a.m.ReclaimStep(a); err != nil {
+				t.Fatal(err)
+			}
+			if both {
+				if _, err := b.m.ReclaimStep(b); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	round(true)
+	if len(a.released) != 1 || a.released[0] != lost {
+		t.Fatalf("released %#x, leaked was %#x", a.released, lost)
+	}
+	if _, err := execute(a.port.Do, "round", fabric.Store(w.base.Add(Offset), 0)); err != nil {
+		t.Fatal(err)
+	}
+	a.m.lead, a.m.round = nil, 0
+	a.free = a.free[1:]
+	round(false)
+	if len(a.released) > 1 {
+		t.Fatalf("released %#x, and the other has answered nothing", a.released[1:])
+	}
+	round(true)
+	if len(a.released) != 2 {
+		t.Errorf("released %#x: not what was leaked", a.released)
+	}
+}
+
+// A member that has not settled what it has taken does not answer, and none leads that may not.
+func TestRoundWaits(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.mine[0], w.mine[1]
+	b.free = b.free[1:]
+	step := func() {
+		t.Helper()
+		for range 40 {
+			for _, l := range w.mine {
+				if _, err := l.m.ReclaimStep(l); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	a.unready, b.unready, b.unsettled = true, true, true
+	a.m.Force()
+	step()
+	if w, err := a.m.loadRound(a.Do); err != nil || w.active() {
+		t.Errorf("a round is under way: %#x, %v", uint64(w), err)
+	}
+	a.unready = false
+	step()
+	if len(a.released) > 0 {
+		t.Errorf("released %#x, and a member has not answered", a.released)
+	}
+	b.unsettled = false
+	step()
+	if len(a.released) != 1 {
+		t.Errorf("released %#x", a.released)
 	}
 }
