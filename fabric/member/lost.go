@@ -67,13 +67,21 @@ func (m *MN) offers(g *Group) bool {
 		slices.ContainsFunc(k.Group.Replicas, func(r Replica) bool { return r.Number == k.Number && r.Phase == InSync })
 }
 
-// Adoptable returns the memory nodes of which the operator may choose one to serve a number that waits: see Group.Lost.
+// Adoptable returns the memory nodes of which the operator may choose one to serve a number that waits: see Group.Lost. First those with what is known to be later.
 func (s *State) Adoptable(g *Group) (list []MN) {
+	later := func(m *MN) int { // as what is known of it, a primary before its backups; what has been served since is last
+		if k := m.knows(g.ID); k != nil && m.offers(g) {
+			i := slices.IndexFunc(k.Group.Replicas, func(r Replica) bool { return r.Number == k.Number })
+			return int(k.Group.Term)*maxReplicas + maxReplicas - i
+		}
+		return 0
+	}
 	for _, m := range s.MNs {
 		if m.offers(g) || m.Incarnation == g.Primary() {
 			list = append(list, m)
 		}
 	}
+	slices.SortStableFunc(list, func(a, b MN) int { return later(&b) - later(&a) })
 	return list
 }
 

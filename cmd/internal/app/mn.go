@@ -102,7 +102,17 @@ func (m *mover) drain(ctx context.Context, at scheme.Mover, id fabric.MemID) err
 	if m.undo {
 		return at.Move(ctx, undo, m.show)
 	}
-	if err := at.Move(ctx, func(s *member.State) (member.Step, error) { return s.Drain(id) }, m.show); err != nil {
+	marked := false
+	drain := func(s *member.State) (member.Step, error) {
+		step, err := s.Drain(id)
+		if again := step.Change != nil && step.Change.Kind == member.Drain; !again {
+			marked = true
+		} else if marked {
+			return member.Step{}, exit.Errorf(exit.InUse, "the drain of %v was undone meanwhile, by a rebalance or by drain --undo", id)
+		}
+		return step, err
+	}
+	if err := at.Move(ctx, drain, m.show); err != nil {
 		if errors.Is(err, member.ErrNoHost) { // it cannot be stopped, so copies are welcome there
 			err = errors.Join(err, at.Move(ctx, undo, m.show))
 		}

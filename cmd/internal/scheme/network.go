@@ -176,12 +176,14 @@ func (info *Info) addWaiting(s *member.State, g *member.Group) {
 	for _, m := range s.Adoptable(g) {
 		adopt = append(adopt, "--from "+m.ID.String())
 	}
-	why := "etcd has lost its data, and " + strings.Join(wait, ", ") + " may have a later copy"
+	why := "etcd has lost its data, and " + strings.Join(wait, ", ") + " may have a later copy: if that is gone, "
 	if len(g.Replicas) > 0 {
-		why = "etcd has lost its data, and a memory node has a copy of before"
+		why = "etcd has lost its data, and it has begun anew before a memory node with a copy joined: say whose copy counts: "
 	}
 	if len(adopt) > 0 {
-		why += ": if that is gone, declock mn adopt " + strings.Join(adopt, " or ")
+		why += "declock mn adopt " + strings.Join(adopt, " or ")
+	} else {
+		why += "declock mn abandon"
 	}
 	info.Groups[i].Waits = why
 }

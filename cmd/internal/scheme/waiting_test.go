@@ -1,6 +1,7 @@
 package scheme
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/declock/declock/fabric/member"
@@ -24,5 +25,17 @@ func TestWaiting(t *testing.T) {
 	want := "etcd has lost its data, and mn3 may have a later copy: if that is gone, declock mn adopt --from mn5"
 	if g.Number != "mn3" || g.Serving || g.Waits != want || len(g.Copies) != 2 || g.Copies[0].Alive || !g.Copies[1].Alive {
 		t.Errorf("%+v, want %q", g, want)
+	}
+
+	// Which copies there are, when an empty memory node with the number was first: the best comes first.
+	l = member.NewLedger(4)
+	for _, mn := range []member.MN{{ID: 3, Replicas: 2}, {ID: 5, Known: []member.Known{known}}, {ID: 7, Known: []member.Known{member.Know(was, 1)}}} {
+		if e, err = l.ReserveMN(mn); err != nil {
+			t.Fatal(err)
+		}
+		l.Join(e)
+	}
+	if info, err = describeState("tcp://x", l.State()); err != nil || len(info.Groups) != 1 || !strings.HasSuffix(info.Groups[0].Waits, "declock mn adopt --from mn7 or --from mn5 or --from mn3") {
+		t.Errorf("%+v, %v", info.Groups, err)
 	}
 }
