@@ -55,13 +55,22 @@ type shell struct {
 // errMissing: a key is not there; or is, where it must not be.
 func errMissing(format string, args ...any) error { return exit.Errorf(exit.Other, format, args...) }
 
+// failedKeys gives an error that has no code one that is not a missing key's.
+func failedKeys(err error) error {
+	var coded *exit.Error
+	if !errors.As(err, &coded) && exit.Of(err) == exit.Other {
+		return exit.With(exit.Failed, err)
+	}
+	return err
+}
+
 // sub returns a command of kv or tree.
 func (s *shell) sub(kind string, cmd *cli.Command, do func(l *looking, c *cli.Context) error, flags ...cli.Flag) *cli.Command {
 	def := map[string]string{"store": "kv", "tree": "tree"}[kind]
 	cmd.Flags = append(s.net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), &cli.StringFlag{Name: kind, Usage: "`NAME` of the " + kind, Value: def, Destination: &s.name})
 	cmd.Flags = append(cmd.Flags, flags...)
 	cmd.Action = func(c *cli.Context) error {
-		return s.look(c, func(l *looking) error {
+		return failedKeys(s.look(c, func(l *looking) error {
 			err := do(l, c)
 			if errors.Is(err, memory.ErrNotFound) || errors.Is(err, objstore.ErrNotFound) || errors.Is(err, btree.ErrNotFound) {
 				if key := c.Args().First(); key != "" {
@@ -70,7 +79,7 @@ func (s *shell) sub(kind string, cmd *cli.Command, do func(l *looking, c *cli.Co
 				return exit.With(exit.Other, err)
 			}
 			return err
-		})
+		}))
 	}
 	return cmd
 }

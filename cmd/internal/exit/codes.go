@@ -34,6 +34,7 @@ const (
 	Busy         Code = 21
 	Corrupt      Code = 22
 	Unavailable  Code = 23
+	Failed       Code = 24
 	Interrupted  Code = 130
 )
 
@@ -67,6 +68,7 @@ var table = []struct {
 	{Busy, "busy", "a compute node has a replay under way, a store is in use, or a directory stays locked"},
 	{Corrupt, "corrupt", "memory of the cluster does not hold what its format says"},
 	{Unavailable, "unavailable", "this machine, or this build of the program, lacks what the fabric needs"},
+	{Failed, "failed", "of kv and tree: an error that has no code of its own"},
 	{Interrupted, "interrupted", "Ctrl-C, SIGTERM or SIGHUP ended what was under way; what was measured is printed"},
 }
 
