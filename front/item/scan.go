@@ -3,6 +3,7 @@ package item
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 
@@ -112,40 +113,43 @@ func usageOf(port fabric.Port, r *memory.Region, name string) (u objstore.Usage,
 	return objstore.Estimate(port, r, &e, usageSample)
 }
 
-// Bounds of what Count looks at to see how many objects are there for clients.
+// Bounds of what Count looks at.
 const (
-	countSample  = 64 // keys
+	countKeys    = 4096
 	countBuckets = 4096
 )
 
-// Count returns about how many items there are: objects, from a sample of buckets, less the part of them that was flushed or has expired, by a sample of those.
+// Count returns how many items there are: exactly, if the store has no more than 4096 buckets, or objects, those that were flushed or have expired among them; else about, from those
+// in buckets that lie side by side, over which keys are spread by their hash.
 func (x *Items) Count(ctx context.Context) (uint64, error) {
-	u, err := x.Usage(ctx)
-	if err != nil || u.Items == 0 {
-		return 0, err
-	}
-	var keys [][]byte
 	all := x.Buckets()
+	most := min(all, countBuckets)
 	from := rand.Uint64N(all)
-	for i := uint64(0); i < min(all, countBuckets) && len(keys) < countSample; i++ {
-		if keys, err = x.Scan(ctx, (from+i)%all, keys); err != nil {
-			return 0, err
+	live, looked := uint64(0), uint64(0)
+	var keys [][]byte
+	for seen := 0; looked < most && seen < countKeys; {
+		keys = keys[:0]
+		for ; looked < most && len(keys) < mostMany; looked++ {
+			var err error
+			if keys, err = x.Scan(ctx, (from+looked)%all, keys); err != nil {
+				return 0, err
+			}
+		}
+		seen += len(keys)
+		for k := keys; len(k) > 0; {
+			var failed error
+			n, err := x.ViewMany(ctx, k, func(_ Item, found bool, e error) {
+				if failed = errors.Join(failed, e); found {
+					live++
+				}
+			})
+			if err = errors.Join(err, failed); err != nil {
+				return 0, err
+			}
+			k = k[n:]
 		}
 	}
-	live := uint64(0)
-	for _, k := range keys {
-		found, err := x.View(ctx, k, func(Item) {})
-		if err != nil {
-			return 0, err
-		}
-		if found {
-			live++
-		}
-	}
-	if len(keys) == 0 {
-		return u.Items, nil
-	}
-	return (u.Items*live + uint64(len(keys))/2) / uint64(len(keys)), nil
+	return (live*all + looked/2) / looked, nil
 }
 
 // Limit returns how many bytes objects may take.

@@ -1,0 +1,37 @@
+package redis
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+)
+
+// DBSIZE counts keys that are there, and not the many that were flushed; of more than it counts it says about how many there are.
+func TestDBSize(t *testing.T) {
+	_, address := startServer(t, openCluster(t), Options{})
+	c := dial(t, address)
+	set := func(from, to int) {
+		text := ""
+		for i := from; i < to; i++ {
+			text += request("SET", fmt.Sprint("key", i), "v")
+		}
+		c.send(text)
+		for range to - from {
+			c.answer()
+		}
+	}
+	for i := range 3 {
+		set(1000*i, 1000*i+1000)
+	}
+	c.want("DBSIZE", ":3000")
+	c.want("FLUSHALL", "OK")
+	c.want("DBSIZE", ":0")
+	set(5000, 5100)
+	c.want("DBSIZE", ":100")
+	for i := range 12 {
+		set(10_000+1000*i, 11_000+1000*i)
+	}
+	if n, err := strconv.Atoi(c.do("DBSIZE")[1:]); err != nil || n < 10_000 || n > 14_500 {
+		t.Errorf("%d keys, %v; there are 12,100", n, err)
+	}
+}
