@@ -1,0 +1,102 @@
+package locktrace_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/declock/declock/lab/locktrace"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/traces"
+)
+
+// The numbers of locks are those of the traces that FissLock's and ShiftLock's evaluations used. (ShiftLock's 60,490 of 500 warehouses are those with a
+// number below the last that a transaction takes: nothing takes the ten of the last one's items.)
+func TestLocks(t *testing.T) {
+	for warehouses, want := range map[int]int{1: 121, 500: 60_490 + 10, 9600: 1_161_600} {
+		if n := (&locktrace.TPCC{Warehouses: warehouses}).Locks(); n != want {
+			t.Errorf("%d locks of %d warehouses, want %d", n, warehouses, want)
+		}
+	}
+	if n := locktrace.NewTATP(100_000, true).Locks(); n != 680_236 {
+		t.Errorf("%d locks of 100,000 subscribers, want 680,236", n)
+	}
+}
+
+// count draws transactions, and returns how many locks they take, the share of shared ones in percent, and the highest lock.
+func count(t *testing.T, src locktrace.Source, locks int) (perTxn, shared float64, highest uint32) {
+	t.Helper()
+	const txns = 200_000
+	var list []locktrace.Access
+	all, readers := 0, 0
+	for range txns {
+		list = src.Next(list[:0])
+		for i, a := range list {
+			if a.Lock >= uint32(locks) {
+				t.Fatalf("lock %d of %d", a.Lock, locks)
+			}
+			if slices.ContainsFunc(list[:i], func(b locktrace.Access) bool { return b.Lock == a.Lock }) {
+				t.Fatalf("a transaction takes lock %d twice: %v", a.Lock, list)
+			}
+			if highest = max(highest, a.Lock); a.Mode == lock.Shared {
+				readers++
+			}
+		}
+		all += len(list)
+	}
+	return float64(all) / txns, 100 * float64(readers) / float64(all), highest
+}
+
+// The shares of readers are those that ShiftLock's paper gives of its traces (section 4.4): 80.6 % with TATP, 13.5 % with TPC-C.
+func TestArtifact(t *testing.T) {
+	db := &locktrace.TPCC{Warehouses: 500, Nodes: 5, Artifact: true}
+	per, shared, highest := count(t, db.Source(4, traces.NewRand(1, 1)), db.Locks())
+	if math.Abs(shared-13.5) > 1 || highest >= 60_490 {
+		t.Errorf("TPC-C: %.1f %% of locks shared, want 13.5; %.1f for each transaction; the highest is %d", shared, per, highest)
+	}
+	tatp := locktrace.NewTATP(100_000, true)
+	if per, shared, _ := count(t, tatp.Source(traces.NewRand(1, 1)), tatp.Locks()); math.Abs(shared-80.6) > 1 {
+		t.Errorf("TATP: %.1f %% of locks shared, want 80.6; %.2f for each transaction", shared, per)
+	}
+}
+
+// By the specification transactions of TPC-C reach other warehouses in New-Order too, and take more locks; TATP inserts rows that are not there.
+func TestSpecification(t *testing.T) {
+	locks := map[bool]float64{}
+	for _, artifact := range []bool{false, true} {
+		db := &locktrace.TPCC{Warehouses: 10, Nodes: 1, Artifact: artifact}
+		locks[artifact], _, _ = count(t, db.Source(0, traces.NewRand(1, 1)), db.Locks())
+	}
+	if locks[false] < locks[true]+1 {
+		t.Errorf("%.1f locks for each transaction by the specification, %.1f of the artifact", locks[false], locks[true])
+	}
+	remote := false
+	db := &locktrace.TPCC{Warehouses: 10, Nodes: 1}
+	for src, n := db.Source(0, traces.NewRand(2, 1)), 0; n < 2000; n++ {
+		list := src.Next(nil)
+		if of := func(a locktrace.Access) uint32 { return a.Lock / locktrace.WarehouseLocks }; len(list) > 6 && list[0].Mode == lock.Shared {
+			remote = remote || slices.ContainsFunc(list, func(a locktrace.Access) bool { return of(a) != of(list[0]) })
+		}
+	}
+	if !remote {
+		t.Error("no New-Order takes a lock of another warehouse")
+	}
+	// Of 1000 subscribers most rows of call forwarding have been deleted by then, if none is inserted.
+	changes := map[bool]int{}
+	for _, artifact := range []bool{false, true} {
+		db := locktrace.NewTATP(1000, artifact)
+		src := db.Source(traces.NewRand(1, 1))
+		count(t, src, db.Locks())
+		count(t, src, db.Locks())
+		for range 100_000 {
+			for _, a := range src.Next(nil) {
+				if int(a.Lock) >= db.Locks()-800 && a.Mode == lock.Exclusive {
+					changes[artifact]++
+				}
+			}
+		}
+	}
+	if changes[false] < 1000 || changes[true] > 500 {
+		t.Errorf("rows of call forwarding are changed %d times by the specification, %d times of the artifact", changes[false], changes[true])
+	}
+}
