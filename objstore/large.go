@@ -24,6 +24,9 @@ func (u *Upload) Span(i int) (from, n int) { return u.l.span(i) }
 // Size returns the length of the value.
 func (u *Upload) Size() int { return u.l.size }
 
+// ExpiryOf returns the second of the store's clock in which an object with a TTL from now expires, as Set has it: for Change.Expiry.
+func (c *Client) ExpiryOf(ttl uint32) uint32 { return c.expiry(ttl) }
+
 // Upload begins to store a value of a size. head is how many bytes of its beginning, at most 64, Change.Value has: all else is in segments, so there must be more.
 func (c *Client) Upload(key []byte, head, size int) (*Upload, error) {
 	if err := c.session.Begin(); err != nil {
