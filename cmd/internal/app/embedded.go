@@ -30,6 +30,7 @@ type Embedded struct {
 	Huge, policy, profile             string
 	pages                             bool   // compute nodes serve them
 	memcached, redis                  string // of the first compute node; the others have the ports behind it
+	redisMaxValue                     uint64 // of a store that is made
 	Mns, cns, procs, MaxCN, lockQueue int
 	Replicas                          int // of each memory node; 0: 1
 	Size                              uint64
@@ -55,7 +56,7 @@ func (e *Embedded) onlySHM(c *cli.Context) error {
 
 // Launch starts it.
 func (e *Embedded) Launch(ctx context.Context, messages io.Writer) (*fleet.Fleet, error) {
-	cfg := fleet.Config{CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile, Memcached: e.memcached, Redis: e.redis, HTTP: e.pages}
+	cfg := fleet.Config{CNs: e.cns, Policy: e.policy, Procs: e.procs, Messages: messages, Profile: e.profile, Memcached: e.memcached, Redis: e.redis, RedisMaxValue: e.redisMaxValue, HTTP: e.pages}
 	for range e.Mns {
 		flags := []string{"--size", strconv.FormatUint(e.Size, 10), "--max-cn", strconv.Itoa(e.MaxCN),
 			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.Huge}

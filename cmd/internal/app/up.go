@@ -46,6 +46,7 @@ func upCommand(env *command.Env) *cli.Command {
 			command.HugeFlag(&e.Huge),
 			&cli.StringFlag{Name: "memcached", Usage: "`HOST:PORT` at which the first compute node serves clients of memcached; the next ones have the next ports, and all serve the same items", Destination: &e.memcached},
 			&cli.StringFlag{Name: "redis", Usage: "`HOST:PORT` at which the first compute node serves clients of Redis; the next ones have the next ports, and all serve the same keys", Destination: &e.redis},
+			command.SizeFlag(&e.redisMaxValue, "redis-max-value", "1MiB", "their largest value, at most 512MiB"),
 			command.DirFlag(&e.dir),
 			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets, with --fabric tcp", Destination: &e.RunDir},
 		},

@@ -40,6 +40,8 @@ type Config struct {
 	Memcached string
 	// Redis is the same for clients of Redis.
 	Redis string
+	// RedisMaxValue is the largest value of its store, if that is made; 0 is the default.
+	RedisMaxValue uint64
 	// HTTP has compute nodes serve pages for people, at any port of the loopback.
 	HTTP bool
 	// Messages gets what the children say.
@@ -92,6 +94,9 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 			}
 			if redis != nil {
 				args = append(args, "--redis", redis[i])
+				if cfg.RedisMaxValue > 0 {
+					args = append(args, "--redis-max-value", strconv.FormatUint(cfg.RedisMaxValue, 10))
+				}
 			}
 			if cfg.HTTP {
 				args = append(args, "--http", "127.0.0.1:0")
