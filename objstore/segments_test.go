@@ -90,7 +90,28 @@ func TestModelOfSegments(t *testing.T) {
 
 // Every operation, with values of no, one and many segments in each other's place.
 func TestSegments(t *testing.T) {
-	_, c := one(t, segmented)
+	t.Run("lent", func(t *testing.T) {
+		_, c := one(t, segmented)
+		segments(t, c)
+	})
+	t.Run("registered", func(t *testing.T) {
+		w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 64<<20, 1)
+		cfg := w.config()
+		segmented(&cfg)
+		cfg.Paper = true // gets take the lock
+		c, err := w.open(0, cfg).Client(cas.New(registeredPort{w.port(0)}, cas.Config{}))
+		wantErr(t, "client", err, nil)
+		segments(t, c)
+	})
+}
+
+// A registeredPort takes no memory but its own, as that of a NIC.
+type registeredPort struct{ fabric.Port }
+
+func (p registeredPort) Lend([]byte) bool { return false }
+
+func segments(t *testing.T, c *Client) {
+	t.Helper()
 	k, o := []byte("key"), Options{Flags: 7}
 	value := func(n int) []byte { return bytes.Repeat([]byte("0123456789"), n/10+1)[:n] }
 	sizes := []int{0, 1, 64, 65, 66, 128, 129, 300, 512, 10, 511, 64}
