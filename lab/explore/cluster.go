@@ -38,6 +38,7 @@ func (c *Cluster) Sometime(name string, n *sim.Node, f func()) {
 // SometimeKill is Sometime of Kill, with fewer schedules and states. f (nil: nothing) is called with it. What a node's
 // clients do between two operations is not cut off from what they do before: to all others, a node that crashes before it is like one that
 // crashes after it with nothing of what it posted and sent arriving. What clients of the crashed node were told is forgotten: see Forget.
+// A crash after the last step of the last client is left out: none is left that could see it.
 func (c *Cluster) SometimeKill(n *sim.Node, f func()) {
 	c.actions = append(c.actions, action{name: "kill " + n.String(), node: n, kills: true, f: func() {
 		if f != nil {
