@@ -120,3 +120,50 @@ func TestCopyProgress(t *testing.T) {
 		t.Errorf("the copy shows as %+v", seen)
 	}
 }
+
+// What is dropped on memory nodes with replicas is let go, and its memory comes back, without that anything is reported.
+func TestDropLetsGo(t *testing.T) {
+	x := newReplicas(t)
+	reports := make(chan error, 100)
+	c, err := declock.Open(t.Context(), x.address, declock.WithReport(func(err error) {
+		select {
+		case reports <- err:
+		default:
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if _, err := c.Store(t.Context(), "store", objstore.Config{Objects: 100}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.DropStore(t.Context(), "store"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		left := 0
+		for _, r := range c.Node().Regions() {
+			list, err := r.Retired(s.Port())
+			if err != nil {
+				t.Fatal(err)
+			}
+			left += len(list)
+		}
+		if left == 0 {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d parts have not been let go", left)
+		}
+	}
+	select {
+	case err := <-reports:
+		t.Errorf("reported: %v", err)
+	default:
+	}
+}

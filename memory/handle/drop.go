@@ -103,7 +103,18 @@ func (h *Handle) leaveDropped(l lock.Locker, view func() fabric.View) error {
 			return err
 		}
 	}
-	return FreeDropped(lock.Path(l), h.of.nodes, view)
+	return freeDropped(l, h.of.nodes, view)
+}
+
+// freeDropped is FreeDropped over a client, which is attached to what serves now: the addresses by which a region is opened do not say of which memory they are, so lock.Do would take
+// it for one that is lost.
+func freeDropped(l lock.Locker, among []fabric.MemID, view func() fabric.View) error {
+	for _, mn := range among {
+		if err := lock.Renew(l, mn); err != nil && !errors.Is(err, fabric.ErrNodeDown) {
+			return err
+		}
+	}
+	return FreeDropped(l.Port(), among, view)
 }
 
 // owned returns what reports whether an address is in memory of the collection.

@@ -292,7 +292,7 @@ func (h *Handle) leave(w *slab.Worker, l lock.Locker, dropped bool) error {
 		}
 	}
 	if dropped {
-		return k.Wrap(FreeDropped(w.Path(), h.of.nodes, nil))
+		return k.Wrap(freeDropped(l, h.of.nodes, nil))
 	}
 	return nil
 }
