@@ -81,7 +81,7 @@ var wrongInputs = []struct {
 	{7, "cut", []string{"trace", "stat", "CUT"}},
 	{7, "no records", []string{"trace", "stat", "/dev/null"}},
 	{7, "EMPTY has no records", []string{"replay", "EMPTY"}},
-	{9, "values have 8388326 bytes at most", []string{"replay", "--max-value", "8MiB"}},
+	{9, "values have 536870912 bytes at most", []string{"replay", "--max-value", "513MiB"}},
 	{9, "values have 1073741824 bytes at most", []string{"replay", "--target", "memcached://127.0.0.1:1", "--max-value", "2GiB"}},
 	{2, "No help topic", []string{"help", "nosuch"}},
 	{2, "--wait -1s is negative", []string{"declock-mn", "--cluster", "shm:x", "--wait", "-1s"}},
