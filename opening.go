@@ -8,7 +8,7 @@ import (
 
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory/handle"
 )
 
 const (
@@ -38,10 +38,5 @@ func (c *Cluster) outlast(ctx context.Context, open func() error) error {
 
 // replaced reports whether an error may be that of a replicated number that another memory node is about to serve.
 func (c *Cluster) replaced(err error) bool {
-	is := func(list ...error) bool {
-		return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
-	}
-	return slices.ContainsFunc(c.node.Memory(), func(m fabric.Memory) bool { return m.Term != 0 }) &&
-		is(fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome) &&
-		!is(fabric.ErrFenced, fabric.ErrInterrupted, fabric.ErrClosed, lock.ErrMemoryLost)
+	return slices.ContainsFunc(c.node.Memory(), func(m fabric.Memory) bool { return m.Term != 0 }) && handle.Replaced(err)
 }

@@ -112,7 +112,7 @@ func (w *world) closeReplicated(p fabric.Port) {
 	if w.s.Repair > 0 && !w.awaitCopies(p) {
 		return
 	}
-	w.awaitWalks(st, p)
+	w.awaitWalks("store check", p, func() (verdict, error) { return st.Check(objstore.CheckOptions{Backups: true}) })
 	w.promoteAll(p)
 	w.readAll(st, p)
 	if r, err := st.Check(objstore.CheckOptions{}); err != nil || !r.Sound() {
@@ -160,10 +160,16 @@ const (
 	walkLookNs = 5 * fabric.Millisecond
 )
 
-// awaitWalks has the store become sound, and its backups equal to the primaries: compute nodes repair what others that crashed, and failed operations, have left.
-func (w *world) awaitWalks(st *objstore.Client, p fabric.Port) {
+// A verdict is what a check of a store or tree finds.
+type verdict interface {
+	Sound() bool
+	String() string
+}
+
+// awaitWalks has a store or tree become sound, and its backups equal to the primaries: compute nodes repair what others that crashed, and failed operations, have left.
+func (w *world) awaitWalks(oracle string, p fabric.Port, check func() (verdict, error)) {
 	for began := p.Now(); ; {
-		r, err := st.Check(objstore.CheckOptions{Backups: true})
+		r, err := check()
 		switch {
 		case err == nil && r.Sound():
 			return
@@ -172,7 +178,7 @@ func (w *world) awaitWalks(st *objstore.Client, p fabric.Port) {
 		case p.Now() < began+walkNs:
 			_ = p.Pause(p.Now() + walkLookNs)
 		default:
-			w.object("store check", fmt.Sprint(err, r))
+			w.object(oracle, fmt.Sprint(err, r))
 			return
 		}
 	}

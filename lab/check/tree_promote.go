@@ -1,7 +1,6 @@
 package check
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/declock/declock/btree"
@@ -23,29 +22,11 @@ func (w *world) closeReplicatedTree(p fabric.Port) {
 	if w.s.Repair > 0 && !w.awaitCopies(p) {
 		return
 	}
-	w.awaitTreeWalks(t, p)
+	w.awaitWalks("tree check", p, func() (verdict, error) { return t.Check(btree.CheckOptions{Backups: true}) })
 	w.promoteAll(p)
 	w.readTree(t)
 	if r := w.inspectTree(t, btree.CheckOptions{Repair: true}); r != nil && !r.Clean() {
 		w.object("tree check", fmt.Sprint("after the last promotion: ", r))
 	}
 	w.readTree(t)
-}
-
-// awaitTreeWalks has the tree's backups become equal to the primaries: compute nodes settle what others that crashed, and failed operations, have left.
-func (w *world) awaitTreeWalks(t *btree.Client, p fabric.Port) {
-	for began := p.Now(); ; {
-		r, err := t.Check(btree.CheckOptions{Backups: true})
-		switch {
-		case err == nil && r.Sound():
-			return
-		case errors.Is(err, fabric.ErrNodeDown) && p.Now() > began+4*walkLookNs: // a backup that has ended, and has missed nothing
-			return
-		case p.Now() < began+walkNs:
-			_ = p.Pause(p.Now() + walkLookNs)
-		default:
-			w.object("tree check", fmt.Sprint(err, r))
-			return
-		}
-	}
 }

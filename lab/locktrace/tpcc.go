@@ -86,7 +86,7 @@ func (s *tpccSource) customer(d int) int {
 	return (d*customers + row) * customerParts / (districts * customers)
 }
 
-// named returns the partition of a customer who is found by name in 60 of 100 cases: the middle one of the three of a name.
+// named returns the partition of a customer that is found by name in 60 of 100 cases: the middle one of the three of a name.
 func (s *tpccSource) named(d int) int {
 	if !s.percent(60) {
 		return s.customer(d)

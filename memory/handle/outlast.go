@@ -24,11 +24,12 @@ const (
 
 // Replaced reports whether an error may be that of a memory node whose place another takes.
 func Replaced(err error) bool {
-	is := func(list ...error) bool {
-		return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
-	}
-	return is(fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome, lock.ErrLost) &&
-		!is(fabric.ErrFenced, fabric.ErrInterrupted, fabric.ErrClosed, lock.ErrMemoryLost, lock.ErrTimeout, lock.ErrCanceled)
+	return isOf(err, fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome, lock.ErrLost) &&
+		!isOf(err, fabric.ErrFenced, fabric.ErrInterrupted, fabric.ErrClosed, lock.ErrMemoryLost, lock.ErrTimeout, lock.ErrCanceled)
+}
+
+func isOf(err error, list ...error) bool {
+	return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
 }
 
 // Replicated reports whether the part is there, and replicated.

@@ -141,8 +141,5 @@ func (s *Session) LevelPages(n *Part) (missed bool, err error) {
 
 // Later reports whether an error of a walk is that of a memory node which is being replaced: the walk goes on later.
 func Later(err error) bool {
-	is := func(list ...error) bool {
-		return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
-	}
-	return is(fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome) && !is(fabric.ErrFenced, fabric.ErrClosed, lock.ErrMemoryLost)
+	return isOf(err, fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome) && !isOf(err, fabric.ErrFenced, fabric.ErrClosed, lock.ErrMemoryLost)
 }
