@@ -18,7 +18,11 @@ import (
 var clockWord = fabric.At(0, 64)
 
 // lease is for how long locks with leases may be held: a guest that waits for a processor stands still.
-const lease = 5 * fabric.Second
+// drtm's is short: its writers wait until the leases of readers have ended.
+const (
+	lease      = 5 * fabric.Second
+	shortLease = 100 * fabric.Millisecond
+)
 
 // never is the interval of clock synchronisation where operations are counted.
 const never fabric.Time = -1
@@ -30,7 +34,11 @@ func setUp(t testing.TB, name string, cns, clients int, sync fabric.Time) *locks
 	if err != nil {
 		t.Fatal(err)
 	}
-	sys, err := m.New(locks.Config{CNs: cns, Clients: clients, Counter: clockWord, SyncIntervalNs: sync, Tokens: true, LeaseNs: lease})
+	c := locks.Config{CNs: cns, Clients: clients, Counter: clockWord, SyncIntervalNs: sync, Tokens: true, LeaseNs: lease}
+	if name == "drtm" {
+		c.LeaseNs = shortLease
+	}
+	sys, err := m.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +105,7 @@ func TestLocks(t *testing.T) {
 	for _, name := range runnable(t) {
 		t.Run(name, func(t *testing.T) {
 			sys := setUp(t, name, 3, 8, 0)
-			locktest.Run(t, &reused{t: t}, locktest.Mechanism{Layout: sys.Layout(),
+			locktest.Run(t, &reused{t: t}, locktest.Mechanism{Layout: sys.Layout(), Lasts: name == "drtm",
 				Start: func(t testing.TB, cl fabrictest.Cluster, nodes int) locktest.Session {
 					return startLocks(t, sys, cl, nodes)
 				}})
@@ -201,12 +209,23 @@ func posted(n *node) (c cost) {
 	return c
 }
 
+// ownChains are locks of which a step is not always one chain, and why.
+var ownChains = map[string]string{
+	"ncosed":    "a shared release is a message to the home agent",
+	"rpc":       "all is messages",
+	"server":    "all is messages",
+	"server-ro": "all is messages",
+}
+
 // A lock costs the same over RDMA as in the simulator, operation for operation and chain for chain; what a client counts is
 // what goes to the device, a chain with one doorbell, an operation as one work request; and
 // where no other client is, all is done with one chain, and DecLock's acquire with one operation.
 func TestCounts(t *testing.T) {
 	for _, name := range runnable(t) {
 		t.Run(name, func(t *testing.T) {
+			if name == "drtm" {
+				t.Skip("how often a writer tries until a reader's lease has ended depends on time")
+			}
 			sys := setUp(t, name, 1, 2, never)
 			want := countLocks(t, sys, locktest.Sim(1).Start(t, fabrictest.Config{Mem: []uint64{1 << 20}, CNs: 1}), nil)
 			c := harness{}.Start(t, fabrictest.Config{Mem: []uint64{1 << 20}, CNs: 1}).(*testCluster)
@@ -217,7 +236,7 @@ func TestCounts(t *testing.T) {
 				if i >= len(want) || got[i] != want[i] {
 					t.Errorf("%s: %+v, in the simulator %+v", x, got[i], want[i])
 				}
-				if got[i].Chains != 1 {
+				if _, own := ownChains[name]; !own && got[i].Chains != 1 {
 					t.Errorf("%s: %d chains", x, got[i].Chains)
 				}
 				if flat == nil && i%len(steps) == 0 && got[i].Ops != [fabric.OpFAA + 1]uint64{fabric.OpFAA: 1} {
