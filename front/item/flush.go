@@ -81,6 +81,45 @@ type lastFlush struct {
 // slow is the bit of lastFlush.number that says that a flush is under way. The others are the number of the last one.
 const slow = 1 << 32
 
+// Flushes are those of a store's items. Any number of goroutines may use them.
+type Flushes struct {
+	// use lends a function a client of the store that has the record.
+	use     func(context.Context, func(*objstore.Client) error) error
+	started time.Time
+	last    lastFlush
+}
+
+// ControlSuffix is behind the name of a store in that of the one with its record of flushes, which ControlConfig makes.
+const ControlSuffix = ".control"
+
+// ControlConfig is how the store with the record is made.
+var ControlConfig = objstore.Config{Objects: 1, MaxValue: 1 << 10, NoEvict: true}
+
+// NewFlushes returns the flushes of which the record is in a store. use lends a client of that, and meets losses of memory; it may call its function again.
+func NewFlushes(use func(context.Context, func(*objstore.Client) error) error) *Flushes {
+	x := &Flushes{use: use, started: time.Now()}
+	x.last.wanted = make(chan struct{}, 1)
+	return x
+}
+
+// Read reads the record anew, and makes it if there is none. A failure is that of the store.
+func (x *Flushes) Read(ctx context.Context) (number uint32, err error) {
+	r, err := x.readRecord(ctx)
+	return r.number, err
+}
+
+// Look reads the record anew, and flushes if that is due.
+func (x *Flushes) Look(ctx context.Context) error {
+	_, err := x.look(ctx)
+	return err
+}
+
+// Forget forgets what was read of the record: the store may be another one.
+func (x *Flushes) Forget() { x.last.readAt.Store(0) }
+
+// clock is the process's own.
+func (x *Flushes) clock() time.Duration { return time.Since(x.started) }
+
 // set notes a record that was read, unless one that was read later is there. readAt is written last, and read first.
 func (l *lastFlush) set(r *record, at time.Duration) {
 	v := uint64(r.number)
@@ -95,8 +134,8 @@ func (l *lastFlush) set(r *record, at time.Duration) {
 	}
 }
 
-// flushNumber returns the number of the last flush.
-func (x *Items) flushNumber(ctx context.Context) (uint32, error) {
+// Number returns the number of the last flush.
+func (x *Flushes) Number(ctx context.Context) (uint32, error) {
 	if !x.last.used.Load() {
 		x.last.used.Store(true)
 	}
@@ -126,16 +165,17 @@ func untilPoll(needed bool, unneeded int) (time.Duration, int) {
 }
 
 // readRecord reads the record, and makes it if it is not there. Its first number is the time, so that it is greater than any from before memory was lost.
-func (x *Items) readRecord(ctx context.Context) (r record, err error) {
+func (x *Flushes) readRecord(ctx context.Context) (r record, err error) {
 	at := x.clock()
-	var b []byte
-	for {
-		b, err = x.control().Get(ctx, controlKey, nil)
-		if !x.retry(ctx, err, at) {
-			break
+	ok := false
+	err = x.use(ctx, func(c *objstore.Client) error {
+		it, err := c.Get(controlKey)
+		if err == nil {
+			r, ok = decodeRecord(it.Value)
 		}
-	}
-	if r, ok := decodeRecord(b); err == nil && ok {
+		return err
+	})
+	if err == nil && ok {
 		x.last.set(&r, at)
 		return r, nil
 	}
@@ -151,7 +191,7 @@ func (x *Items) readRecord(ctx context.Context) (r record, err error) {
 }
 
 // changeRecord changes the record if f says so.
-func (x *Items) changeRecord(ctx context.Context, f func(*record) bool) error {
+func (x *Flushes) changeRecord(ctx context.Context, f func(*record) bool) error {
 	u := objstore.Update{Read: -1, Apply: func(o *objstore.Object) objstore.Change {
 		r, ok := decodeRecord(o.Value)
 		if !ok {
@@ -162,18 +202,19 @@ func (x *Items) changeRecord(ctx context.Context, f func(*record) bool) error {
 		}
 		return objstore.Change{Action: objstore.Put, Value: r.encode(nil)}
 	}}
-	for since := x.clock(); ; {
-		if err := x.control().Update(ctx, controlKey, u); !x.retry(ctx, err, since) {
-			return err
-		}
-	}
+	return x.use(ctx, func(c *objstore.Client) error { return c.Update(controlKey, u) })
+}
+
+// Schedule has a flush take place in a second of the store's clock, in place of one that was due.
+func (x *Flushes) Schedule(ctx context.Context, due uint32) error {
+	return x.changeRecord(ctx, func(r *record) bool { r.due = due; return true })
 }
 
 // Flush makes the items that are there now not be there, for all servers, in one step.
-func (x *Items) Flush(ctx context.Context) error { return x.flush(ctx, 0) }
+func (x *Flushes) Flush(ctx context.Context) error { return x.flush(ctx, 0) }
 
 // flush is Flush. due is that of the record, if the flush is one that was due then: it takes place once.
-func (x *Items) flush(ctx context.Context, due uint32) error {
+func (x *Flushes) flush(ctx context.Context, due uint32) error {
 	me := rand.Uint64() | 1
 	var first record
 	for begun := x.clock(); ; {
@@ -214,8 +255,8 @@ func (x *Items) flush(ctx context.Context, due uint32) error {
 	}
 }
 
-// watchFlushes reads the record until ctx ends, often while there are operations. It makes flushes that are due, and ends one that a crashed server has left.
-func (x *Items) watchFlushes(ctx context.Context) {
+// Watch reads the record until ctx ends, often while there are operations. It makes flushes that are due, and ends one that a crashed server has left.
+func (x *Flushes) Watch(ctx context.Context) {
 	var seen uint64 // a flush under way
 	var since time.Duration
 	for wait, unneeded := pollEvery, 0; ; {
@@ -225,7 +266,7 @@ func (x *Items) watchFlushes(ctx context.Context) {
 		case <-time.After(wait):
 		case <-x.last.wanted:
 		}
-		r, err := x.lookAtFlushes(ctx)
+		r, err := x.look(ctx)
 		switch {
 		case err != nil:
 		case r.underWay != seen:
@@ -243,14 +284,14 @@ func (x *Items) watchFlushes(ctx context.Context) {
 	}
 }
 
-// lookAtFlushes reads the record, and flushes if that is due.
-func (x *Items) lookAtFlushes(ctx context.Context) (record, error) {
+// look reads the record, and flushes if that is due.
+func (x *Flushes) look(ctx context.Context) (record, error) {
 	r, err := x.readRecord(ctx)
 	if err != nil || r.due == 0 {
 		return r, err
 	}
 	now := uint32(0)
-	err = x.control().Use(ctx, func(c *objstore.Client) error { now = c.Now(); return nil })
+	err = x.use(ctx, func(c *objstore.Client) error { now = c.Now(); return nil })
 	if err == nil && now >= r.due {
 		err = x.flush(ctx, r.due)
 	}

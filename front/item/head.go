@@ -30,16 +30,16 @@ type Head struct {
 	Early  uint16
 }
 
-// encode writes the head to b.
-func (h *Head) encode(b []byte) {
+// Encode writes the head to b.
+func (h *Head) Encode(b []byte) {
 	_ = b[HeadSize-1]
 	binary.LittleEndian.PutUint64(b, h.Unique)
 	binary.LittleEndian.PutUint32(b[8:], h.Flush)
 	binary.LittleEndian.PutUint32(b[12:], uint32(h.State)|uint32(h.Early)<<16)
 }
 
-// decodeHead reads the head before a value. It is not ok in an object that no server has stored.
-func decodeHead(b []byte) (h Head, ok bool) {
+// DecodeHead reads the head before a value. It is not ok in an object that no server has stored.
+func DecodeHead(b []byte) (h Head, ok bool) {
 	if len(b) < HeadSize {
 		return h, false
 	}
@@ -63,7 +63,7 @@ type Item struct {
 // itemOf returns the item in an object, of size bytes with its head.
 func itemOf(o *objstore.Item, size int, now fabric.Time) (it Item, ok bool) {
 	it.Clock = now
-	it.Head, ok = decodeHead(o.Value)
+	it.Head, ok = DecodeHead(o.Value)
 	if !ok {
 		return it, false
 	}
@@ -95,9 +95,9 @@ func expiryOf(ms int64) (second uint32, early uint16) {
 	return uint32(s), uint16(s*1000 - ms)
 }
 
-// unique returns the unique of an item that is stored under a key's lock with a fencing token: it grows with the token, and differs from that of
+// Unique returns the unique of an item that is stored under a key's lock with a fencing token: it grows with the token, and differs from that of
 // another key, which may have the same token.
-func unique(key []byte, t lock.Token) uint64 {
+func Unique(key []byte, t lock.Token) uint64 {
 	h := uint64(14695981039346656037) // FNV-1a
 	for _, b := range key {
 		h = (h ^ uint64(b)) * 1099511628211

@@ -21,14 +21,11 @@ type Items struct {
 	stores  atomic.Pointer[stores]
 	opening sync.Mutex
 	started time.Time
-	last    lastFlush
+	flushes *Flushes
 
 	stop     context.CancelFunc
 	watching sync.WaitGroup
 }
-
-// controlSuffix is behind the name of a store in that of the one with the record of flushes.
-const controlSuffix = ".control"
 
 // stores are the two that Items have open.
 type stores struct {
@@ -39,17 +36,17 @@ type stores struct {
 // Open opens the store with a name, and a second one that says which items count; or makes them, the first as cfg says.
 func Open(ctx context.Context, c *declock.Cluster, name string, cfg objstore.Config) (*Items, error) {
 	x := &Items{cluster: c, name: name, cfg: cfg, started: time.Now()}
-	x.last.wanted = make(chan struct{}, 1)
+	x.flushes = NewFlushes(x.useControl)
 	err := x.open(ctx)
 	if err == nil {
-		_, err = x.readRecord(ctx)
+		_, err = x.flushes.Read(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("front: store %q: %w", name, err)
 	}
 	watch, stop := context.WithCancel(context.Background())
 	x.stop = stop
-	x.watching.Go(func() { x.watchFlushes(watch) })
+	x.watching.Go(func() { x.flushes.Watch(watch) })
 	return x, nil
 }
 
@@ -61,7 +58,7 @@ func (x *Items) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	control, err := x.cluster.Store(ctx, x.name+controlSuffix, objstore.Config{Objects: 1, MaxValue: 1 << 10, NoEvict: true})
+	control, err := x.cluster.Store(ctx, x.name+ControlSuffix, ControlConfig)
 	if err != nil {
 		return err
 	}
@@ -70,7 +67,18 @@ func (x *Items) open(ctx context.Context) error {
 }
 
 func (x *Items) objects() *declock.Store { return x.stores.Load().objects }
-func (x *Items) control() *declock.Store { return x.stores.Load().control }
+
+// useControl lends f a client of the store with the record of flushes.
+func (x *Items) useControl(ctx context.Context, f func(*objstore.Client) error) error {
+	for since := x.clock(); ; {
+		if err := x.stores.Load().control.Use(ctx, f); !x.retry(ctx, err, since) {
+			return err
+		}
+	}
+}
+
+// Flush makes the items that are there now not be there, for all servers, in one step.
+func (x *Items) Flush(ctx context.Context) error { return x.flushes.Flush(ctx) }
 
 // Close ends what Items do by themselves. The stores stay open until the cluster is closed.
 func (x *Items) Close() {
@@ -134,7 +142,7 @@ func (x *Items) View(ctx context.Context, key []byte, f func(Item)) (found bool,
 	if !found {
 		return false, nil
 	}
-	n, err := x.flushNumber(ctx) // as it is after the read
+	n, err := x.flushes.Number(ctx) // as it is after the read
 	return err == nil && n == flush, err
 }
 
@@ -172,7 +180,7 @@ func (x *Items) Update(ctx context.Context, key []byte, u Update) (called bool, 
 	if u.Read >= 0 {
 		u.Read += HeadSize
 	}
-	n, err := x.flushNumber(ctx)
+	n, err := x.flushes.Number(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -186,11 +194,10 @@ func (x *Items) Update(ctx context.Context, key []byte, u Update) (called bool, 
 		case !newer:
 			return true, nil
 		}
-		r, err := x.readRecord(ctx)
-		if err != nil {
+		if n, err = x.flushes.Read(ctx); err != nil {
 			return false, err
 		}
-		if n, lost = r.number, r.number; int32(seen-n) > 0 {
+		if lost = n; int32(seen-n) > 0 {
 			lost = seen
 		}
 	}
@@ -238,15 +245,15 @@ func (o *Object) change(key []byte, ch Change, number uint32, at *objstore.Objec
 		}
 		h := o.Head
 		h.Early = early
-		h.encode(at.Value)
+		h.Encode(at.Value)
 		return objstore.Change{Action: objstore.Put, Value: at.Value[:at.Size], Flags: o.Flags, Expiry: second}
 	case objstore.Put:
-		h := Head{Unique: unique(key, o.Token), Flush: number, State: ch.State, Early: early}
+		h := Head{Unique: Unique(key, o.Token), Flush: number, State: ch.State, Early: early}
 		value := ch.Value
 		if value == nil {
 			value = at.Value[:at.Size]
 		}
-		h.encode(value)
+		h.Encode(value)
 		return objstore.Change{Action: objstore.Put, Value: value, Flags: ch.Flags, Expiry: second, Upload: ch.Upload}
 	}
 	return objstore.Change{Action: ch.Action}

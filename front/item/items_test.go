@@ -134,7 +134,7 @@ func TestFlushesAtATime(t *testing.T) {
 	for round := range 3 {
 		one.put(t, "k", "v", 0)
 		if round == 2 {
-			if err := one.changeRecord(t.Context(), func(r *record) bool { r.underWay = 99; return true }); err != nil {
+			if err := one.flushes.changeRecord(t.Context(), func(r *record) bool { r.underWay = 99; return true }); err != nil {
 				t.Fatal(err)
 			}
 			if two.get(t, "k") != "v" {
@@ -154,7 +154,7 @@ func TestFlushesAtATime(t *testing.T) {
 			t.Error("it is not flushed")
 		}
 	}
-	if r, err := one.readRecord(t.Context()); err != nil || r.underWay != 0 || r.due != 0 {
+	if r, err := one.flushes.readRecord(t.Context()); err != nil || r.underWay != 0 || r.due != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -164,17 +164,17 @@ func TestOperationFromBeforeFlush(t *testing.T) {
 	cluster := openCluster(t)
 	late, other := openItems(t, cluster), openItems(t, cluster)
 	late.put(t, "k", "1", 0)
-	before := late.last.number.Load()
+	before := late.flushes.last.number.Load()
 	for range 3 {
 		if err := other.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		other.put(t, "k", "2", 0)
 		// The server takes the number from before the flush for that of now, as an operation has it that was stopped after its first step.
-		late.last.mu.Lock()
-		late.last.number.Store(before)
-		late.last.readAt.Store(int64(late.clock() + time.Minute))
-		late.last.mu.Unlock()
+		late.flushes.last.mu.Lock()
+		late.flushes.last.number.Store(before)
+		late.flushes.last.readAt.Store(int64(late.clock() + time.Minute))
+		late.flushes.last.mu.Unlock()
 		saw := ""
 		if _, err := late.Update(t.Context(), []byte("k"), Update{Read: -1, Apply: func(o *Object) Change {
 			saw = string(o.Value)
@@ -185,9 +185,9 @@ func TestOperationFromBeforeFlush(t *testing.T) {
 		if got := other.get(t, "k"); saw != "2" || got != "3" {
 			t.Errorf("saw %q, and then there is %q", saw, got)
 		}
-		late.last.mu.Lock()
-		late.last.readAt.Store(0)
-		late.last.mu.Unlock()
+		late.flushes.last.mu.Lock()
+		late.flushes.last.readAt.Store(0)
+		late.flushes.last.mu.Unlock()
 	}
 }
 
@@ -237,19 +237,19 @@ func TestExpiryInMilliseconds(t *testing.T) {
 func TestHead(t *testing.T) {
 	for _, h := range []Head{{}, {Unique: 1<<64 - 1, Flush: 7, State: mostState, Early: 999}} {
 		b := make([]byte, HeadSize)
-		h.encode(b)
-		if got, ok := decodeHead(b); !ok || got != h {
+		h.Encode(b)
+		if got, ok := DecodeHead(b); !ok || got != h {
 			t.Errorf("%+v is read as %+v, %v", h, got, ok)
 		}
 	}
 	for i, v := range map[int]byte{12: mostState + 1, 13: 1, 15: 4} {
 		b := make([]byte, HeadSize)
 		b[i] = v
-		if _, ok := decodeHead(b); ok {
+		if _, ok := DecodeHead(b); ok {
 			t.Errorf("% x is a head", b)
 		}
 	}
-	if _, ok := decodeHead(make([]byte, HeadSize-1)); ok {
+	if _, ok := DecodeHead(make([]byte, HeadSize-1)); ok {
 		t.Error("a part of a head is one")
 	}
 }
@@ -280,7 +280,7 @@ func TestDropped(t *testing.T) {
 	c := openCluster(t)
 	x := openItems(t, c)
 	x.put(t, "k", "v", 0)
-	for _, name := range []string{"items", "items" + controlSuffix} {
+	for _, name := range []string{"items", "items" + ControlSuffix} {
 		if err := c.DropStore(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
@@ -326,5 +326,22 @@ func TestScanOfBucketThatChanges(t *testing.T) {
 	writers.Wait()
 	if missed > 0 {
 		t.Errorf("%d of %d scans missed the key, or found others", missed, scans)
+	}
+}
+
+// The record is read often as long as operations ask for it or a flush is to come, and seldom after a second without both.
+func TestUnusedServerReadsSeldom(t *testing.T) {
+	wait, unneeded := untilPoll(true, 7)
+	for n := range idleAfter {
+		if wait != pollEvery {
+			t.Fatalf("a wait of %v after %d readings in vain", wait, n)
+		}
+		wait, unneeded = untilPoll(false, unneeded)
+	}
+	if wait != idlePoll {
+		t.Errorf("a wait of %v after %d readings in vain", wait, idleAfter)
+	}
+	if wait, unneeded = untilPoll(true, unneeded); wait != pollEvery || unneeded != 0 {
+		t.Errorf("in use again: a wait of %v", wait)
 	}
 }

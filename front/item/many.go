@@ -52,7 +52,7 @@ func (x *Items) ViewMany(ctx context.Context, keys [][]byte, f func(it Item, fou
 	}
 	number := uint32(0)
 	if n > 0 {
-		number, err = x.flushNumber(ctx) // as it is after the reads; errors of keys are theirs
+		number, err = x.flushes.Number(ctx) // as it is after the reads; errors of keys are theirs
 	}
 	if err != nil {
 		return n, err

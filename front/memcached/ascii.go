@@ -2,6 +2,7 @@ package memcached
 
 import (
 	"bytes"
+	"context"
 	"math"
 	"strconv"
 
@@ -199,7 +200,7 @@ func (c *conn) notGot(a *answer, err error) error {
 // value appends the item of a key, if there is one.
 func (c *conn) value(key []byte, unique bool) error {
 	begin := len(c.out)
-	found, err := c.w.get(key, func(it *item, _ *objstore.Client) { c.out = appendValue(c.out[:begin], key, it, unique) })
+	found, err := c.w.get(key, func(it *entry, _ *objstore.Client) { c.out = appendValue(c.out[:begin], key, it, unique) })
 	if !found {
 		c.out = c.out[:begin]
 	}
@@ -212,7 +213,7 @@ func (c *conn) value(key []byte, unique bool) error {
 // touched is value that gives the item another time of expiry.
 func (c *conn) touched(key []byte, unique bool, exptime int64) error {
 	begin := len(c.out)
-	found, err := c.w.touch(key, exptime, func(it *item) { c.out = appendValue(c.out[:begin], key, it, unique) })
+	found, err := c.w.touch(key, exptime, func(it *entry) { c.out = appendValue(c.out[:begin], key, it, unique) })
 	if !found {
 		c.out = c.out[:begin]
 	}
@@ -247,12 +248,12 @@ func (c *conn) prefixGet(key []byte, found bool) {
 }
 
 // appendValue appends an item as get and its kin answer it.
-func appendValue(out, key []byte, it *item, unique bool) []byte {
+func appendValue(out, key []byte, it *entry, unique bool) []byte {
 	out = append(append(out, "VALUE "...), key...)
 	out = strconv.AppendUint(append(out, ' '), uint64(it.flags), 10)
 	out = strconv.AppendUint(append(out, ' '), uint64(it.size), 10)
 	if unique {
-		out = strconv.AppendUint(append(out, ' '), it.cas, 10)
+		out = strconv.AppendUint(append(out, ' '), it.Unique, 10)
 	}
 	out = append(append(append(out, '\r', '\n'), it.value...), '\r', '\n')
 	return out
@@ -500,9 +501,9 @@ func (c *conn) flushAfter(after int64) error {
 	c.srv.counted.add(cmdFlush, 1)
 	// What is stored in the second before may not be there any more, as in memcached.
 	if after > 0 && expiry(after, now)-1 > now {
-		return c.w.schedule(expiry(after, now) - 1)
+		return c.srv.flushes.Schedule(context.Background(), expiry(after, now)-1)
 	}
-	return c.w.flush(0)
+	return c.srv.flushes.Flush(context.Background())
 }
 
 // moveTime is debugtime, of memcached's tests.
@@ -518,7 +519,7 @@ func (c *conn) moveTime(t [][]byte) error {
 			return nil
 		}
 		c.srv.moved.Add(by)
-		_, _ = c.w.lookAtFlushes()
+		_ = c.srv.flushes.Look(context.Background())
 	}
 	c.say("OK")
 	return nil

@@ -264,7 +264,7 @@ func (c *conn) binFailed(p *packet, err error) {
 func (c *conn) binGet(p *packet) {
 	key := p.op == opGetK || p.op == opGATK
 	begin := len(c.out)
-	answer := func(it *item) {
+	answer := func(it *entry) {
 		value, name := it.value, p.key
 		if p.op == opTouch {
 			value = nil
@@ -273,14 +273,14 @@ func (c *conn) binGet(p *packet) {
 			name = nil
 		}
 		c.out = c.out[:begin]
-		c.binHead(p, binOK, it.cas, 4, len(name), len(value))
+		c.binHead(p, binOK, it.Unique, 4, len(name), len(value))
 		c.out = binary.BigEndian.AppendUint32(c.out, it.flags)
 		c.out = append(append(c.out, name...), value...)
 	}
 	var found bool
 	var err error
 	if p.op == opGet || p.op == opGetK {
-		if found, err = c.w.get(p.key, func(it *item, _ *objstore.Client) { answer(it) }); err == nil {
+		if found, err = c.w.get(p.key, func(it *entry, _ *objstore.Client) { answer(it) }); err == nil {
 			c.got(p.key, found)
 		}
 	} else if found, err = c.w.touch(p.key, int64(binary.BigEndian.Uint32(p.extras)), answer); err == nil {
@@ -354,7 +354,7 @@ func (c *conn) binCount(p *packet) {
 	case d.status != stored:
 		c.binSay(p, binStatuses[d.status])
 	case !p.quiet:
-		c.binHead(p, binOK, d.item.cas, 0, 0, 8)
+		c.binHead(p, binOK, d.item.Unique, 0, 0, 8)
 		c.out = binary.BigEndian.AppendUint64(c.out, d.value)
 	}
 }

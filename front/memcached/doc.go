@@ -13,12 +13,12 @@
 //
 // # Items
 //
-// An item is an object of the store, with the client's flags as the object's. 16 bytes stand before its value (item.go): the unique that
+// An item is an object of the store, with the client's flags as the object's. 16 bytes stand before its value (package item): the unique that
 // clients see (CAS), which flush_all it has outlived, and the state of meta commands. The unique is the fencing token of the lock under
 // which the item was changed: it grows with every change of a key, also beyond its deletion.
 //
 // # flush_all
 //
 // Every item has the number of the flush after which it was stored, and is there only while that is the number of the last flush. The
-// number is in a store of its own. Servers look at it every few milliseconds and not for each operation; flush.go says why that is linearizable.
+// number is in a store of its own. Servers look at it every few milliseconds and not for each operation; package item says why that is linearizable.
 package memcached

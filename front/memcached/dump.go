@@ -30,7 +30,7 @@ func (c *conn) metaDump(class []byte) error {
 		c.say("BADCLASS invalid class id")
 		return nil
 	}
-	return c.eachItem(func(key []byte, it *item, now uint32) bool {
+	return c.eachItem(func(key []byte, it *entry, now uint32) bool {
 		hit, at := c.srv.uses.last(key, it)
 		c.out = appendEncoded(append(c.out, "key="...), key)
 		exp := int64(-1)
@@ -39,7 +39,7 @@ func (c *conn) metaDump(class []byte) error {
 		}
 		c.out = strconv.AppendInt(append(c.out, " exp="...), exp, 10)
 		c.out = strconv.AppendUint(append(c.out, " la="...), uint64(min(at, now)), 10)
-		c.out = strconv.AppendUint(append(c.out, " cas="...), it.cas, 10)
+		c.out = strconv.AppendUint(append(c.out, " cas="...), it.Unique, 10)
 		c.out = append(append(c.out, " fetch="...), yesNo(hit)...)
 		c.out = strconv.AppendInt(append(c.out, " cls=1 size="...), int64(itemOverhead+len(key)+it.size), 10)
 		c.out = append(c.out, '\n')
@@ -84,7 +84,7 @@ func (c *conn) cacheDump(t [][]byte) error {
 		return nil
 	}
 	n := uint32(0)
-	return c.eachItem(func(key []byte, it *item, _ uint32) bool {
+	return c.eachItem(func(key []byte, it *entry, _ uint32) bool {
 		c.out = fmt.Appendf(c.out, "ITEM %s [%d b; %d s]\r\n", key, it.size, it.expiry)
 		n++
 		return limit == 0 || n < limit
@@ -92,7 +92,7 @@ func (c *conn) cacheDump(t [][]byte) error {
 }
 
 // eachItem calls f with the items of the store, and the second of its clock, until it returns false, and ends the answer. Each bucket is read at a time of its own.
-func (c *conn) eachItem(f func(key []byte, it *item, now uint32) bool) error {
+func (c *conn) eachItem(f func(key []byte, it *entry, now uint32) bool) error {
 	h := c.srv.home.Load()
 	if h == nil {
 		c.failed(errDetached)
@@ -121,7 +121,7 @@ func (c *conn) eachItem(f func(key []byte, it *item, now uint32) bool) error {
 }
 
 // bucket calls f with the items of a bucket.
-func (c *conn) bucket(read func(*objstore.Client) (*objstore.BucketDump, error), f func(key []byte, it *item, now uint32) bool) (more bool, err error) {
+func (c *conn) bucket(read func(*objstore.Client) (*objstore.BucketDump, error), f func(key []byte, it *entry, now uint32) bool) (more bool, err error) {
 	var d *objstore.BucketDump
 	err = c.w.do(items, func(k *objstore.Client) (err error) { d, err = read(k); return err })
 	if err != nil {
@@ -131,9 +131,9 @@ func (c *conn) bucket(read func(*objstore.Client) (*objstore.BucketDump, error),
 		if s.Key == "" || s.Err != nil || s.Segment {
 			continue
 		}
-		var x item
+		var x entry
 		var now uint32
-		found, err := c.w.get([]byte(s.Key), func(it *item, k *objstore.Client) { x, now = *it, k.Now() })
+		found, err := c.w.get([]byte(s.Key), func(it *entry, k *objstore.Client) { x, now = *it, k.Now() })
 		if err != nil {
 			return false, err
 		}

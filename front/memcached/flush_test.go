@@ -1,12 +1,16 @@
 package memcached
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/declock/declock/front/item"
+	"github.com/declock/declock/objstore"
 )
 
 // A seen is what a get has seen.
@@ -60,7 +64,7 @@ func TestFlushIsOneStep(t *testing.T) {
 		flusher := dial(t, addresses[round%3])
 		flusher.want("flush_all\r\n", "OK\r\n")
 		flushed := time.Since(begun)
-		time.Sleep(2 * pollEvery)
+		time.Sleep(20 * time.Millisecond)
 		stop.Store(true)
 		wg.Wait()
 		slices.SortFunc(all, func(a, b seen) int { return int(a.to - b.to) })
@@ -94,9 +98,7 @@ func TestFlushesAtATime(t *testing.T) {
 		wg.Wait()
 		c.want("get k\r\nget k k\r\n", "END\r\nEND\r\n")
 	}
-	if r, err := s.worker().readRecord(); err != nil || r.underWay != 0 || r.due != 0 {
-		t.Errorf("%+v, %v", r, err)
-	}
+	readNumber(t, s)
 }
 
 // A flush that a crashed server has left is ended by another: nothing is lost by it, and the next one takes place.
@@ -105,9 +107,7 @@ func TestAbandonedFlush(t *testing.T) {
 	s, address := startServer(t, cluster, Options{})
 	c := dial(t, address)
 	c.want("set k 0 0 1\r\n1\r\n", "STORED\r\n")
-	if err := s.worker().changeRecord(func(r *record) bool { r.underWay = 99; return true }); err != nil {
-		t.Fatal(err)
-	}
+	changeRecord(t, s, func(record []byte) { record[0] = 99 })
 	c.want("get k\r\n", "VALUE k 0 1\r\n1\r\nEND\r\n")
 	c.want("flush_all\r\n", "OK\r\n")
 	c.want("get k\r\n", "END\r\n")
@@ -124,26 +124,32 @@ func TestFlushLater(t *testing.T) {
 	c.want("flush_all 100\r\nflush_all 0 noreply\r\nset k 0 0 1\r\n1\r\ndebugtime 200\r\nget k\r\n", "OK\r\nSTORED\r\nOK\r\nVALUE k 0 1\r\n1\r\nEND\r\n")
 }
 
-// An operation that began before a flush, and finds an item that was stored after it, takes place after the flush: nothing of the time before replaces it.
+// An operation that took the number of the last flush before a flush, and finds an item that was stored after it, takes place after the flush: nothing of the
+// time before replaces it.
 func TestOperationFromBeforeFlush(t *testing.T) {
 	cluster := openCluster(t)
 	s, late := startServer(t, cluster, Options{})
 	_, other := startServer(t, cluster, Options{})
 	c, d := dial(t, late), dial(t, other)
-	c.want("set k 0 0 1\r\n1\r\n", "STORED\r\n")
-	before := s.last.number.Load()
+	d.want("set k 0 0 1\r\n1\r\n", "STORED\r\n")
 	for _, request := range []string{"set k 0 0 1\r\n3\r\n", "append k 0 0 1\r\n3\r\n", "incr k 1\r\n", "mg k T100\r\n", "ms k 1\r\n4\r\n"} {
-		d.want("flush_all\r\nset k 0 0 1\r\n2\r\n", "OK\r\nSTORED\r\n")
-		// The server takes the number from before the flush for that of now, as an operation has it that was stopped after its first step.
-		s.last.mu.Lock()
-		s.last.number.Store(before)
-		s.last.readAt.Store(int64(s.clock() + time.Minute))
-		s.last.mu.Unlock()
-		c.send(request)
+		// Under the lock of the key, for which the request waits with the number from before the flush, an item is stored as one from after it.
+		if err := s.do(items, func(k *objstore.Client) error {
+			return k.Update([]byte("k"), objstore.Update{Apply: func(o *objstore.Object) objstore.Change {
+				c.send(request)
+				time.Sleep(20 * time.Millisecond)
+				d.want("flush_all\r\n", "OK\r\n")
+				h := item.Head{Unique: item.Unique([]byte("k"), o.Token), Flush: readNumber(t, s)}
+				value := append(make([]byte, headSize), '2')
+				h.Encode(value)
+				return objstore.Change{Action: objstore.Put, Value: value}
+			}})
+		}); err != nil {
+			t.Fatal(err)
+		}
 		c.send("mn\r\n")
 		for c.line("") != "MN\r\n" {
 		}
-		s.last.readAt.Store(0)
 		if line := d.line("get k\r\n"); line == "END\r\n" {
 			t.Errorf("%q: the item is gone", request)
 			continue
@@ -152,34 +158,48 @@ func TestOperationFromBeforeFlush(t *testing.T) {
 	}
 }
 
+// readNumber returns the number of the last flush that the record has, which must have none under way and none due.
+func readNumber(t *testing.T, s *Server) (number uint32) {
+	t.Helper()
+	if err := s.do(control, func(k *objstore.Client) error {
+		it, err := k.Get(flushKey)
+		if err == nil && (binary.LittleEndian.Uint64(it.Value) != 0 || binary.LittleEndian.Uint32(it.Value[12:]) != 0) {
+			t.Errorf("record of flushes: % x", it.Value)
+		}
+		number = binary.LittleEndian.Uint32(it.Value[8:])
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
+
+// changeRecord changes the bytes of the record of flushes.
+func changeRecord(t *testing.T, s *Server, f func(record []byte)) {
+	t.Helper()
+	if err := s.do(control, func(k *objstore.Client) error {
+		return k.Update(flushKey, objstore.Update{Read: -1, Apply: func(o *objstore.Object) objstore.Change {
+			f(o.Value)
+			return objstore.Change{Action: objstore.Put, Value: o.Value}
+		}})
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var flushKey = []byte("flush")
+
 // A record that was lost, and made anew, may have a lower number than items that are still there: they are not there for clients, who store them anew.
 func TestLostRecord(t *testing.T) {
 	s, address := startServer(t, openCluster(t), Options{})
 	c := dial(t, address)
 	c.want("set a 0 0 1\r\n1\r\nset b 0 0 1\r\n1\r\nset c 0 0 1\r\n1\r\n", "STORED\r\nSTORED\r\nSTORED\r\n")
-	if err := s.worker().changeRecord(func(r *record) bool { r.number -= 10; return true }); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(2 * lease)
+	changeRecord(t, s, func(record []byte) {
+		binary.LittleEndian.PutUint32(record[8:], binary.LittleEndian.Uint32(record[8:])-10)
+	})
+	time.Sleep(200 * time.Millisecond)
 	c.want("get a\r\nincr b 1\r\ndelete c\r\nset a 0 0 1\r\n2\r\nadd b 0 0 1\r\n3\r\nget a b\r\n",
 		"END\r\nNOT_FOUND\r\nNOT_FOUND\r\nSTORED\r\nSTORED\r\nVALUE a 0 1\r\n2\r\nVALUE b 0 1\r\n3\r\nEND\r\n")
-}
-
-// The record is read often as long as operations ask for it or a flush is to come, and seldom after a second without both.
-func TestUnusedServerReadsSeldom(t *testing.T) {
-	wait, unneeded := untilPoll(true, 7)
-	for n := range idleAfter {
-		if wait != pollEvery {
-			t.Fatalf("a wait of %v after %d readings in vain", wait, n)
-		}
-		wait, unneeded = untilPoll(false, unneeded)
-	}
-	if wait != idlePoll {
-		t.Errorf("a wait of %v after %d readings in vain", wait, idleAfter)
-	}
-	if wait, unneeded = untilPoll(true, unneeded); wait != pollEvery || unneeded != 0 {
-		t.Errorf("in use again: a wait of %v", wait)
-	}
 }
 
 // A server that was unused learns of a flush from before its next operation, and the watcher reads often again.
@@ -189,7 +209,7 @@ func TestFirstOperationOfAnUnusedServer(t *testing.T) {
 	_, other := startServer(t, cluster, Options{})
 	c, d := dial(t, unused), dial(t, other)
 	c.want("set k 0 0 1\r\n1\r\n", "STORED\r\n")
-	time.Sleep(idleAfter*pollEvery + idlePoll)
+	time.Sleep(2 * time.Second)
 	d.want("flush_all\r\n", "OK\r\n")
 	c.want("get k\r\n", "END\r\n")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/front/item"
 	"github.com/declock/declock/objstore"
 )
 
@@ -46,10 +47,10 @@ func (h *home) open() error {
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
 	var opened [2]*declock.Store
-	for i, cfg := range []objstore.Config{items: h.cfg, control: {Objects: 1, MaxValue: 1 << 10, NoEvict: true}} {
+	for i, cfg := range []objstore.Config{items: h.cfg, control: item.ControlConfig} {
 		name := h.o.Store
 		if which(i) == control {
-			name += controlSuffix
+			name += item.ControlSuffix
 		}
 		var err error
 		if opened[i], err = h.cluster.Store(ctx, name, cfg); err != nil {
@@ -92,7 +93,7 @@ type worker struct {
 	*Server
 	req   request
 	apply func(*objstore.Object) objstore.Change // of req
-	item  item                                   // of get
+	item  entry                                  // of get
 	buf   []byte                                 // for values that are made of others
 }
 
@@ -103,8 +104,8 @@ func (s *Server) worker() *worker {
 }
 
 // do calls f with a client of a store, and again if memory was lost, of which operations are notified.
-func (w *worker) do(of which, f func(k *objstore.Client) error) error {
-	h := w.home.Load()
+func (s *Server) do(of which, f func(k *objstore.Client) error) error {
+	h := s.home.Load()
 	if h == nil {
 		return errDetached
 	}
@@ -112,7 +113,7 @@ func (w *worker) do(of which, f func(k *objstore.Client) error) error {
 	defer h.inUse.RUnlock()
 	use := func() error {
 		return h.stores.Load()[of].Use(context.Background(), func(k *objstore.Client) error {
-			if d := w.moved.Load(); d != 0 {
+			if d := s.moved.Load(); d != 0 {
 				k.SetNow(0)
 				k.SetNow(uint32(int64(k.Now()) + d))
 			}
@@ -123,15 +124,23 @@ func (w *worker) do(of which, f func(k *objstore.Client) error) error {
 	if err == nil || errors.Is(err, objstore.ErrNotFound) {
 		return err
 	}
-	for limit := w.clock() + time.Second; errors.Is(err, declock.ErrMemoryLost) && w.clock() < limit; err = use() { // the store is being made anew
+	for limit := s.clock() + time.Second; errors.Is(err, declock.ErrMemoryLost) && s.clock() < limit; err = use() { // the store is being made anew
 		time.Sleep(time.Millisecond)
 	}
 	if errors.Is(err, objstore.ErrDropped) {
 		if again := h.open(); again != nil { // for the next operation
-			w.o.Log.Warn("memcached: cannot open the store anew", "error", again.Error())
+			s.o.Log.Warn("memcached: cannot open the store anew", "error", again.Error())
 		}
 	}
 	return err
+}
+
+// useControl lends f a client of the store with the record of flushes.
+func (s *Server) useControl(_ context.Context, f func(*objstore.Client) error) error {
+	return s.do(control, func(k *objstore.Client) error {
+		s.second.Store(k.Now())
+		return f(k)
+	})
 }
 
 // now returns the second of the store's clock.

@@ -1,6 +1,7 @@
 package memcached
 
 import (
+	"context"
 	"errors"
 	"sync"
 
@@ -72,7 +73,7 @@ func (c *conn) values(b *batch, a *answer, unique bool) (ok bool, err error) {
 		for i, key := range keys[:n] {
 			r := &b.results[i]
 			it, found := itemOf(&r.Item, len(r.Value))
-			if found && it.flush != number {
+			if found && it.Flush != number {
 				c.srv.counted.add(getFlushed, 1)
 				found = false
 			}
@@ -112,7 +113,7 @@ func (w *worker) getSome(keys [][]byte, b *batch) (n int, number uint32, err err
 		return err
 	})
 	if err == nil {
-		number, err = w.flushNumber()
+		number, err = w.flushes.Number(context.Background())
 	}
 	return n, number, err
 }

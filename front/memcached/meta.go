@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/declock/declock/front/item"
 	"github.com/declock/declock/objstore"
 )
 
@@ -228,7 +229,7 @@ func (c *conn) metaGet(f *metaFlags) error {
 	found := false
 	if !f.hasTTL {
 		change := false
-		live, err := w.get(f.key, func(it *item, k *objstore.Client) {
+		live, err := w.get(f.key, func(it *entry, k *objstore.Client) {
 			c.out = c.out[:begin]
 			change = c.metaHit(f, it, false, k.Now())
 		})
@@ -242,13 +243,13 @@ func (c *conn) metaGet(f *metaFlags) error {
 			return c.metaGot(f, begin, live)
 		}
 	}
-	_, err := w.update(f.key, -1, !f.vivify, func(o *objstore.Object, it *item, live bool, number uint32) objstore.Change {
+	_, err := w.update(f.key, -1, !f.vivify, func(o *objstore.Object, it *entry, live bool, number uint32) objstore.Change {
 		c.out = c.out[:begin]
 		if found = live || f.vivify; !found {
 			return objstore.Change{Action: objstore.Remove}
 		}
 		if !live {
-			*it = item{head: head{cas: unique(f.key, o.Token), flush: number}}
+			*it = entry{Head: item.Head{Unique: item.Unique(f.key, o.Token), Flush: number}}
 			it.expiry = expiry(f.vivifyTTL, o.Now)
 		}
 		won := c.metaHit(f, it, !live, o.Now)
@@ -258,7 +259,7 @@ func (c *conn) metaGet(f *metaFlags) error {
 		if !won {
 			return objstore.Change{Action: objstore.Expire, Expiry: it.expiry}
 		}
-		it.state |= tokenSent
+		it.State |= tokenSent
 		return w.rewritten(it)
 	})
 	if err == nil && found && !f.leave {
@@ -287,15 +288,15 @@ func (c *conn) metaGot(f *metaFlags, begin int, found bool) error {
 }
 
 // rewritten returns the change that stores an item with another head.
-func (w *worker) rewritten(it *item) objstore.Change {
+func (w *worker) rewritten(it *entry) objstore.Change {
 	w.buf = append(w.buf[:0], make([]byte, headSize)...)
-	it.head.encode(w.buf)
+	it.Head.Encode(w.buf)
 	w.buf = append(w.buf, it.value...)
 	return objstore.Change{Action: objstore.Put, Value: w.buf, Flags: it.flags, Expiry: it.expiry}
 }
 
 // metaHit answers mg with an item, and reports whether the client is the one that is to store it anew.
-func (c *conn) metaHit(f *metaFlags, it *item, created bool, now uint32) (won bool) {
+func (c *conn) metaHit(f *metaFlags, it *entry, created bool, now uint32) (won bool) {
 	if f.value {
 		c.out = strconv.AppendInt(append(c.out, "VA "...), int64(it.size), 10)
 	} else {
@@ -309,13 +310,13 @@ func (c *conn) metaHit(f *metaFlags, it *item, created bool, now uint32) (won bo
 		case 'N':
 			won = won || created
 		case 'R':
-			won = won || it.state&tokenSent == 0 && !created && second != 0 && second < expiry(f.recache, now)
+			won = won || it.State&tokenSent == 0 && !created && second != 0 && second < expiry(f.recache, now)
 		case 's':
 			c.out = strconv.AppendInt(append(c.out, " s"...), int64(it.size), 10)
 		case 't':
 			c.metaTTL(second, now)
 		case 'c':
-			c.out = strconv.AppendUint(append(c.out, " c"...), it.cas, 10)
+			c.out = strconv.AppendUint(append(c.out, " c"...), it.Unique, 10)
 		case 'f':
 			c.out = strconv.AppendUint(append(c.out, " f"...), uint64(it.flags), 10)
 		case 'l':
@@ -331,12 +332,12 @@ func (c *conn) metaHit(f *metaFlags, it *item, created bool, now uint32) (won bo
 			c.metaEcho(f, t)
 		}
 	}
-	if it.state&tokenSent != 0 {
+	if it.State&tokenSent != 0 {
 		c.out = append(c.out, " Z"...)
 	}
-	if it.state&stale != 0 {
+	if it.State&stale != 0 {
 		c.out = append(c.out, " X"...)
-		won = won || it.state&tokenSent == 0
+		won = won || it.State&tokenSent == 0
 	}
 	if won {
 		c.out = append(c.out, " W"...)
@@ -412,12 +413,12 @@ func (c *conn) metaDelete(f *metaFlags) (err error) {
 	if !f.invalidate {
 		s, err = c.remove(f.key, f.cas)
 	} else {
-		_, err = c.w.update(f.key, -1, true, func(o *objstore.Object, it *item, live bool, _ uint32) objstore.Change {
+		_, err = c.w.update(f.key, -1, true, func(o *objstore.Object, it *entry, live bool, _ uint32) objstore.Change {
 			switch {
 			case !live:
 				s = notFound
 				return objstore.Change{Action: objstore.Remove}
-			case f.hasCAS && f.cas != it.cas:
+			case f.hasCAS && f.cas != it.Unique:
 				s = exists
 				return objstore.Change{}
 			}
@@ -425,7 +426,7 @@ func (c *conn) metaDelete(f *metaFlags) (err error) {
 			if f.hasTTL {
 				it.expiry = it.until(expiry(f.ttl, o.Now))
 			}
-			it.state, it.cas = stale, unique(f.key, o.Token)
+			it.State, it.Unique = stale, item.Unique(f.key, o.Token)
 			return c.w.rewritten(it)
 		})
 	}
@@ -475,7 +476,7 @@ func (c *conn) metaCounted(f *metaFlags, d *delta) {
 	for _, t := range f.list {
 		switch t[0] {
 		case 'c':
-			c.out = strconv.AppendUint(append(c.out, " c"...), d.item.cas, 10)
+			c.out = strconv.AppendUint(append(c.out, " c"...), d.item.Unique, 10)
 		case 't':
 			c.metaTTL(d.item.expiry, d.now)
 		default:
@@ -490,9 +491,9 @@ func (c *conn) metaCounted(f *metaFlags, d *delta) {
 
 // metaDebug is me: what is known of an item.
 func (c *conn) metaDebug(f *metaFlags) error {
-	var it item
+	var it entry
 	var now uint32
-	found, err := c.w.get(f.key, func(x *item, k *objstore.Client) { it, now = *x, k.Now() })
+	found, err := c.w.get(f.key, func(x *entry, k *objstore.Client) { it, now = *x, k.Now() })
 	if err != nil {
 		return err
 	}
@@ -514,7 +515,7 @@ func (c *conn) metaDebug(f *metaFlags) error {
 	}
 	c.out = strconv.AppendInt(append(c.out, " exp="...), exp, 10)
 	c.out = strconv.AppendUint(append(c.out, " la="...), uint64(now-min(at, now)), 10)
-	c.out = strconv.AppendUint(append(c.out, " cas="...), it.cas, 10)
+	c.out = strconv.AppendUint(append(c.out, " cas="...), it.Unique, 10)
 	c.out = append(append(c.out, " fetch="...), yesNo(hit)...)
 	c.out = strconv.AppendInt(append(c.out, " cls=1 size="...), int64(itemOverhead+len(f.key)+it.size), 10)
 	c.out = append(c.out, '\r', '\n')

@@ -1,11 +1,13 @@
 package memcached
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/front/item"
 	"github.com/declock/declock/objstore"
 )
 
@@ -69,7 +71,7 @@ func expiry(exptime int64, now uint32) uint32 {
 }
 
 // get calls see with the item of a key, and the client that it lies in the memory of. If it returns that there is none, what see has done is void.
-func (w *worker) get(key []byte, see func(it *item, k *objstore.Client)) (found bool, err error) {
+func (w *worker) get(key []byte, see func(it *entry, k *objstore.Client)) (found bool, err error) {
 	err = w.do(items, func(k *objstore.Client) error {
 		expired := k.Stats().Expired
 		o, err := k.Get(key)
@@ -96,21 +98,21 @@ func (w *worker) get(key []byte, see func(it *item, k *objstore.Client)) (found 
 }
 
 // live reports whether an item that has been read has outlived all flushes.
-func (w *worker) live(it *item) (bool, error) {
-	n, err := w.flushNumber()
-	if err == nil && it.flush != n {
+func (w *worker) live(it *entry) (bool, error) {
+	n, err := w.flushes.Number(context.Background())
+	if err == nil && it.Flush != n {
 		w.counted.add(getFlushed, 1)
 	}
-	return err == nil && it.flush == n, err
+	return err == nil && it.Flush == n, err
 }
 
 // update changes the object of a key with apply, which is given the number of the last flush. A key
 // that is not there is notFound if ifFound is set, and apply is not called.
-func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objstore.Object, it *item, live bool, number uint32) objstore.Change) (found bool, err error) {
+func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objstore.Object, it *entry, live bool, number uint32) objstore.Change) (found bool, err error) {
 	if read >= 0 {
 		read += headSize
 	}
-	n, err := w.flushNumber()
+	n, err := w.flushes.Number(context.Background())
 	if err != nil {
 		return false, err
 	}
@@ -119,7 +121,7 @@ func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objsto
 		err = w.do(items, func(k *objstore.Client) error {
 			return k.Update(key, objstore.Update{Read: read, IfFound: ifFound, Apply: func(o *objstore.Object) objstore.Change {
 				it, live, newer := opened(o, n, lost)
-				if again, seen = newer, it.flush; again {
+				if again, seen = newer, it.Flush; again {
 					return objstore.Change{}
 				}
 				return apply(o, &it, live, n)
@@ -133,11 +135,10 @@ func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objsto
 		case !again:
 			return true, nil
 		}
-		r, err := w.readRecord()
-		if err != nil {
+		if n, err = w.flushes.Read(context.Background()); err != nil {
 			return false, err
 		}
-		if n, lost = r.number, r.number; int32(seen-n) > 0 {
+		if lost = n; int32(seen-n) > 0 {
 			lost = seen
 		}
 	}
@@ -145,12 +146,12 @@ func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objsto
 
 // opened returns the item in an object, whether it has outlived all flushes up to one, and whether it was stored after a later one: not one that the record,
 // read since, does not know. That item is from before the record was lost.
-func opened(o *objstore.Object, number, lost uint32) (it item, live, newer bool) {
+func opened(o *objstore.Object, number, lost uint32) (it entry, live, newer bool) {
 	if !o.Found {
 		return it, false, false
 	}
 	it, ok := itemOf(&o.Item, o.Size)
-	return it, ok && it.flush == number && !it.expired(o.Clock), ok && it.flush != lost && int32(it.flush-number) > 0
+	return it, ok && it.Flush == number && !it.expired(o.Clock), ok && it.Flush != lost && int32(it.Flush-number) > 0
 }
 
 // store stores the item of w.req.
@@ -161,7 +162,7 @@ func (w *worker) store() error {
 		read = -1
 	}
 	ifFound := r.mode != modeSet && r.mode != modeAdd
-	n, err := w.flushNumber()
+	n, err := w.flushes.Number(context.Background())
 	if err != nil {
 		return err
 	}
@@ -179,11 +180,10 @@ func (w *worker) store() error {
 		case !r.again:
 			return nil
 		}
-		now, err := w.readRecord()
-		if err != nil {
+		if n, err = w.flushes.Read(context.Background()); err != nil {
 			return err
 		}
-		if n, r.lost = now.number, now.number; int32(r.seen-n) > 0 {
+		if r.lost = n; int32(r.seen-n) > 0 {
 			r.lost = r.seen
 		}
 	}
@@ -202,10 +202,10 @@ func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 	r := &w.req
 	old, live, newer := opened(o, r.number, r.lost)
 	if newer {
-		r.again, r.seen = true, old.flush
+		r.again, r.seen = true, old.Flush
 		return objstore.Change{}
 	}
-	h := head{cas: unique(r.key, o.Token), flush: r.number}
+	h := item.Head{Unique: item.Unique(r.key, o.Token), Flush: r.number}
 	ch := objstore.Change{Action: objstore.Put, Value: r.value, Flags: r.flags}
 	ch.Expiry = expiry(r.exptime, o.Now)
 	if !live {
@@ -218,10 +218,10 @@ func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 		case r.mode == modeAdd:
 			r.status = notStored
 			return objstore.Change{}
-		case r.mode == modeCAS && r.invalidate && r.cas != 0 && r.cas < old.cas:
-			h.state, h.early = stale|old.state&tokenSent, old.early
+		case r.mode == modeCAS && r.invalidate && r.cas != 0 && r.cas < old.Unique:
+			h.State, h.Early = stale|old.State&tokenSent, old.Early
 			ch.Expiry = old.expiry
-		case r.mode == modeCAS && r.cas != old.cas, r.mode != modeSet && r.mode != modeReplace && r.cas != 0 && r.cas != old.cas:
+		case r.mode == modeCAS && r.cas != old.Unique, r.mode != modeSet && r.mode != modeReplace && r.cas != 0 && r.cas != old.Unique:
 			r.status = exists
 			return objstore.Change{}
 		}
@@ -231,14 +231,14 @@ func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 				return objstore.Change{}
 			}
 			ch.Value = w.joined(r, old.value)
-			ch.Flags, ch.Expiry, h.early = old.flags, old.expiry, old.early
+			ch.Flags, ch.Expiry, h.Early = old.flags, old.expiry, old.Early
 		}
 	}
-	r.status, r.stored, r.created = stored, h.cas, !o.Found
+	r.status, r.stored, r.created = stored, h.Unique, !o.Found
 	if o.Expired {
 		w.counted.add(reclaimed, 1)
 	}
-	h.encode(ch.Value)
+	h.Encode(ch.Value)
 	return ch
 }
 
@@ -256,11 +256,11 @@ func (w *worker) joined(r *request, old []byte) []byte {
 // delete deletes the item of a key if it has a unique; 0: any.
 func (w *worker) delete(key []byte, cas uint64) (s status, err error) {
 	s = notFound
-	_, err = w.update(key, 0, true, func(_ *objstore.Object, it *item, live bool, _ uint32) objstore.Change {
+	_, err = w.update(key, 0, true, func(_ *objstore.Object, it *entry, live bool, _ uint32) objstore.Change {
 		switch {
 		case !live:
 			s = notFound
-		case cas != 0 && cas != it.cas:
+		case cas != 0 && cas != it.Unique:
 			s = exists
 			return objstore.Change{}
 		default:
@@ -272,12 +272,12 @@ func (w *worker) delete(key []byte, cas uint64) (s status, err error) {
 }
 
 // touch gives an item another time of expiry. see, if not nil, gets it, with its value, under the lock.
-func (w *worker) touch(key []byte, exptime int64, see func(*item)) (found bool, err error) {
+func (w *worker) touch(key []byte, exptime int64, see func(*entry)) (found bool, err error) {
 	read := 0
 	if see != nil {
 		read = -1
 	}
-	_, err = w.update(key, read, true, func(o *objstore.Object, it *item, live bool, _ uint32) objstore.Change {
+	_, err = w.update(key, read, true, func(o *objstore.Object, it *entry, live bool, _ uint32) objstore.Change {
 		if found = live; !live {
 			return objstore.Change{Action: objstore.Remove}
 		}
@@ -304,7 +304,7 @@ type delta struct {
 	status  status
 	created bool
 	value   uint64
-	item    item
+	item    entry
 	now     uint32
 }
 
@@ -314,7 +314,7 @@ const numberRead = 64
 // count does a delta.
 func (w *worker) count(key []byte, d *delta) error {
 	d.status = notFound
-	_, err := w.update(key, numberRead, !d.create, func(o *objstore.Object, it *item, live bool, number uint32) objstore.Change {
+	_, err := w.update(key, numberRead, !d.create, func(o *objstore.Object, it *entry, live bool, number uint32) objstore.Change {
 		d.created, d.now = false, o.Now
 		if !live {
 			if !d.create {
@@ -322,14 +322,14 @@ func (w *worker) count(key []byte, d *delta) error {
 				return objstore.Change{Action: objstore.Remove}
 			}
 			d.status, d.created, d.value = stored, true, d.initial
-			d.item = item{head: head{cas: unique(key, o.Token), flush: number}}
+			d.item = entry{Head: item.Head{Unique: item.Unique(key, o.Token), Flush: number}}
 			return w.number(d, 0, d.createFor, o.Now)
 		}
 		v, ok := parseUint64(it.value)
 		switch {
 		case it.size == 0:
 			ok = false
-		case d.cas != 0 && d.cas != it.cas:
+		case d.cas != 0 && d.cas != it.Unique:
 			d.status = exists
 			return objstore.Change{}
 		}
@@ -343,9 +343,9 @@ func (w *worker) count(key []byte, d *delta) error {
 			v += d.by
 		}
 		d.status, d.value, d.item = stored, v, *it
-		d.item.cas = unique(key, o.Token)
+		d.item.Unique = item.Unique(key, o.Token)
 		if d.exptime != nil {
-			d.item.early = 0
+			d.item.Early = 0
 			return w.number(d, it.size, *d.exptime, o.Now)
 		}
 		ch := w.number(d, it.size, 0, o.Now)
@@ -359,7 +359,7 @@ func (w *worker) count(key []byte, d *delta) error {
 // number returns the change that stores the number of d, with blanks behind it to a size, as memcached does.
 func (w *worker) number(d *delta, size int, exptime int64, now uint32) objstore.Change {
 	w.buf = append(w.buf[:0], make([]byte, headSize)...)
-	d.item.head.encode(w.buf)
+	d.item.Head.Encode(w.buf)
 	w.buf = strconv.AppendUint(w.buf, d.value, 10)
 	for len(w.buf) < headSize+size {
 		w.buf = append(w.buf, ' ')

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/front/item"
 	"github.com/declock/declock/objstore"
 )
 
@@ -54,7 +55,7 @@ type Server struct {
 	started time.Time
 	users   *users               // nil: anybody
 	home    atomic.Pointer[home] // nil: it is detached
-	last    lastFlush
+	flushes *item.Flushes
 	moved   atomic.Int64 // seconds by which clients have moved the clock
 	counted counted
 	verbose atomic.Uint32
@@ -67,8 +68,8 @@ type Server struct {
 	listeners map[io.Closer]struct{}
 	conns     map[*conn]struct{}
 	draining  bool
-	running   sync.WaitGroup // connections and listeners
-	stop      chan struct{}  // closed when the cluster is detached
+	running   sync.WaitGroup     // connections and listeners
+	stop      context.CancelFunc // ends watching
 	watching  sync.WaitGroup
 }
 
@@ -90,7 +91,7 @@ func New(o Options) (*Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{o: o, started: time.Now(), listeners: map[io.Closer]struct{}{}, conns: map[*conn]struct{}{}}
-	s.last.wanted = make(chan struct{}, 1)
+	s.flushes = item.NewFlushes(s.useControl)
 	s.uses.init()
 	if o.AuthFile != "" {
 		s.users = &users{file: o.AuthFile}
@@ -111,14 +112,15 @@ func (s *Server) Attach(c *declock.Cluster, cfg objstore.Config) error {
 	if err := h.open(); err != nil {
 		return fmt.Errorf("memcached: attach: %w", err)
 	}
-	s.last.readAt.Store(0) // it may be another cluster
-	s.stop = make(chan struct{})
+	s.flushes.Forget() // it may be another cluster
 	s.home.Store(h)
-	if _, err := s.worker().readRecord(); err != nil {
+	if _, err := s.flushes.Read(context.Background()); err != nil {
 		s.home.Store(nil)
 		return fmt.Errorf("memcached: attach: %w", err)
 	}
-	s.watching.Go(func() { s.watchFlushes(s.stop) })
+	watch, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.watching.Go(func() { s.flushes.Watch(watch) })
 	return nil
 }
 
@@ -128,10 +130,13 @@ func (s *Server) Detach() {
 	if h == nil {
 		return
 	}
-	close(s.stop)
+	s.stop()
 	h.leave()
 	s.watching.Wait()
 }
+
+// clock is the server's clock.
+func (s *Server) clock() time.Duration { return time.Since(s.started) }
 
 // Serve serves the connections of a listener until Shutdown, and returns ErrServerClosed then.
 func (s *Server) Serve(l net.Listener) error { return s.serve(l, s.o.TLS) }

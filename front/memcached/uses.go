@@ -32,7 +32,7 @@ func (u *uses) note(key []byte, now uint32) {
 }
 
 // last reports whether a key has been got since its item was stored, and when that was, or when it was stored.
-func (u *uses) last(key []byte, it *item) (hit bool, second uint32) {
+func (u *uses) last(key []byte, it *entry) (hit bool, second uint32) {
 	h := maphash.Bytes(u.seed, key)
 	v := u.list[h%numUses].Load()
 	if v&^useTag != h&^useTag {
