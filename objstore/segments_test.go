@@ -439,3 +439,60 @@ func segmentsMeet(t *testing.T, deletes bool, op, k int) (met bool) {
 	}
 	return met
 }
+
+// A compute node crashes at each operation of a script in which values have segments. Another, which is not the one that walks, deletes the segments that no value has; then the backup is
+// promoted, which may have a list that the primary did not have: its segments are there. So each value is what it was, or what it was to be.
+func TestSweepAfterTheWalk(t *testing.T) {
+	step, ahead := 1, 0
+	if testing.Short() {
+		step = 5
+	}
+	value := func(c byte, n int) []byte { return bytes.Repeat([]byte{c}, n) }
+	for k, hit := 0, true; hit; k += step {
+		w := newReplicated(t, sim.Config{NIC: sim.Ideal(), Seed: uint64(k)}, 1, 4<<20, 3, 2)
+		cfg := w.config()
+		segmented(&cfg)
+		cfg.NoEvict = true // its buckets are many: who deletes a segment writes its bucket to the backup, which is another than the list's
+		w.open(0, cfg)
+		sweeper, last := w.client(1, w.open(1, cfg)), w.client(2, w.open(2, cfg))
+		wantErr(t, "set", last.Set(b("a"), value('a', 200), Options{}), nil)
+		left := k
+		w.c.SetObserver(observer(func(e *sim.Event) {
+			if e.Step == sim.StepEffect {
+				if left--; left == -1 {
+					w.c.At(w.c.Now(), func() { w.c.Kill(w.cns[2]) })
+				}
+			}
+		}))
+		was, next := value('a', 200), value('b', 300)
+		w.c.Go(w.cns[2], "script", func(fabric.Port) {
+			if last.Set(b("a"), next, Options{}) == nil {
+				was, next = next, append(value('b', 300), value('c', 100)...)
+				if last.Append(b("a"), value('c', 100)) == nil {
+					was = next
+				}
+			}
+		})
+		wantErr(t, "run", w.c.RunUntil(w.c.Now()+fabric.Second), nil)
+		w.c.SetObserver(nil)
+		if hit = left < 0; !hit {
+			break
+		}
+		clearLocks(w, sweeper.s)
+		ahead += w.backupAhead(sweeper)
+		walkAll(t, sweeper, w.cns[1].View)
+		if s := sweeper.Stats(); s.Sweeps == 0 {
+			t.Errorf("effect %d: no sweep", k)
+		}
+		wantErr(t, "promote", w.c.Promote(w.mns[0]), nil)
+		c := w.client(1, w.open(1, cfg))
+		it, err := c.Get(b("a"))
+		if wantErr(t, "get", ignore(err, ErrNotFound), nil); err != nil || !bytes.Equal(it.Value, was) && !bytes.Equal(it.Value, next) {
+			t.Errorf("effect %d: a has %d bytes, %v; it was one of %d, and was to be one of %d", k, len(it.Value), err, len(was), len(next))
+		}
+		w.c.Close()
+	}
+	if ahead < 3 {
+		t.Errorf("a backup led to %d blocks that the primary did not lead to: that is too few", ahead)
+	}
+}

@@ -13,6 +13,9 @@ import (
 // for those that its own clients have written, or one that is not there any more, when it opens the store, when a compute node has gone, and when it could not delete some: it
 // reads all buckets, and of each segment whether the list under its key names it. It takes no segment of a value that is being stored: a client of its own says so
 // (uploads), and one of another compute node is left to that.
+//
+// In replicated memory a client that crashed may have published a list at a backup only. As long as none has compared that with the primary (walk.go), a promotion would bring the list
+// back, and its segments are not to be missing then. So each compute node walks itself before it sweeps.
 
 // A sweep is what a client knows of its way through the buckets.
 type sweep struct {
@@ -22,6 +25,9 @@ type sweep struct {
 	bucket       uint64
 	slots        []byte // of an overflow block
 }
+
+// errUnwalked: a compute node has gone, or a backup has come in sync, since this one has walked. The sweep begins anew when it has walked again.
+var errUnwalked = errors.New("objstore: sweep: backups may differ from the primary")
 
 // due reports whether a sweep is due: none has been, or a compute node has gone since the last.
 func (k *sweep) due(v fabric.View) bool {
@@ -55,6 +61,9 @@ func (c *Client) sweepStep(view func() fabric.View) (busy bool, err error) {
 	if !k.under {
 		return false, nil
 	}
+	if walked, err := c.session.Walked(v); !walked || err != nil {
+		return false, unlessLater(err)
+	}
 	for ; k.part < len(c.s.h.Parts); k.part, k.bucket = k.part+1, 0 {
 		n := c.s.h.Parts[k.part]
 		if n.Missing() || k.bucket == c.s.geo.buckets {
@@ -63,10 +72,7 @@ func (c *Client) sweepStep(view func() fabric.View) (busy bool, err error) {
 		next, err := c.sweepBuckets(n, k.bucket, view)
 		if err != nil {
 			k.under, k.begun = false, false
-			if handle.Later(err) {
-				err = nil // later
-			}
-			return false, err
+			return false, unlessLater(err)
 		}
 		k.bucket = next
 		return true, nil
@@ -74,6 +80,13 @@ func (c *Client) sweepStep(view func() fabric.View) (busy bool, err error) {
 	k.under = false
 	c.stats.Sweeps++
 	return false, nil
+}
+
+func unlessLater(err error) error {
+	if handle.Later(err) || errors.Is(err, errUnwalked) {
+		return nil
+	}
+	return err
 }
 
 // sweepBuckets looks at some buckets of a part, and returns the next one.
@@ -145,6 +158,11 @@ func (c *Client) sweepSlot(n *handle.Part, w slotWord, view func() fabric.View) 
 		if l.names(r) {
 			return nil
 		}
+	}
+	if walked, err := c.session.Walked(view()); err != nil { // asked after the list was read
+		return err
+	} else if !walked {
+		return errUnwalked
 	}
 	if err := c.removeSegment(r); err != nil {
 		return err

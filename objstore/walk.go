@@ -101,6 +101,7 @@ func (c *Client) replicated() bool {
 // walkOn does some of a walk, or begins one.
 func (c *Client) walkOn(v fabric.View) (busy bool, err error) {
 	k := &c.walk
+	k.Wanted = c.s.geo.segment != 0 && (c.large.sweep.under || c.large.sweep.due(v))
 	busy, over, err := c.session.WalkOn(&k.Walk, v, func() { k.part, k.bucket = 0, 0 }, c.walkBuckets)
 	if over {
 		c.stats.Walks++

@@ -18,30 +18,31 @@ import (
 type walked struct {
 	mu     sync.Mutex
 	done   round    // of the last walk
+	led    bool     // that was this compute node's to do, and so is what follows from it
 	count  uint64   // of walks
 	sought uint64   // after how many of them, and in which epochs of the parts, a round was asked for
 	within []uint32 // the same
 }
 
 // finished notes that a walk is over.
-func (x *walked) finished(r round) {
+func (x *walked) finished(r round, led bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.done, x.count = r, x.count+1
+	x.done, x.led, x.count = r, led, x.count+1
 }
 
-// stale reports whether a walk is due.
-func (x *walked) stale(v fabric.View, backups []uint32) bool {
+// stale reports whether the last walk does not count any more, and whether it was this compute node's to do.
+func (x *walked) stale(v fabric.View, backups []uint32) (stale, led bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.done.stale(v, backups)
+	return x.done.stale(v, backups), x.led
 }
 
 // due reports, once, whether a round is to be asked for: after each walk, and each promotion.
 func (x *walked) due(v fabric.View, backups, epochs []uint32) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.done.stale(v, backups) || x.sought == x.count && slices.Equal(x.within, epochs) {
+	if !x.led || x.done.stale(v, backups) || x.sought == x.count && slices.Equal(x.within, epochs) {
 		return false
 	}
 	x.sought, x.within = x.count, epochs
@@ -70,11 +71,11 @@ func (o *owner) Lead(begins bool) (bool, error) {
 		if _, err := s.epochs(); err != nil { // it attaches
 			return false, err
 		}
-		backups, err := s.synced()
+		ok, err := s.Walked(v)
 		if err != nil {
 			return false, err
 		}
-		if ok := !s.hooks.Handle().walked.stale(v, backups); ok || !begins || !o.forced || s.l.Port().Now() > until {
+		if ok || !begins || !o.forced || s.l.Port().Now() > until {
 			return ok, nil
 		}
 		if err := s.l.Port().Pause(s.l.Port().Now() + walkAgainNs); err != nil {

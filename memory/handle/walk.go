@@ -21,9 +21,11 @@ var ErrUnsettled = errors.New("backups may differ where an operation has failed"
 // A Walk is what a client knows of the walks through its collection.
 type Walk struct {
 	Missed bool // a backup that did not answer: it may come back as it is
+	Wanted bool // this compute node needs a walk of its own, whoever's it is: it is to delete what no primary leads to
 
 	now   round // of the one under way
 	under bool
+	led   bool        // it is this compute node's to do
 	asked uint64      // the epoch of the view in which the walk was another compute node's, or has missed a backup, +1
 	look  fabric.Time // then that is looked at anew
 }
@@ -66,15 +68,11 @@ func (s *Session) WalkOn(k *Walk, v fabric.View, begin func(), on func() (busy, 
 		k.under = false
 	}
 	if !k.under {
-		if !s.hooks.Handle().walked.stale(v, backups) {
-			return false, false, nil
+		due, mine, err := s.due(k, v, backups)
+		if err != nil || !due {
+			return false, false, err
 		}
-		if !s.forced {
-			if mine, err := s.walks(k, v); err != nil || !mine {
-				return false, false, err
-			}
-		}
-		*k = Walk{now: round{true, v, backups}, under: true}
+		*k = Walk{Wanted: k.Wanted, now: round{true, v, backups}, under: true, led: mine}
 		begin()
 	}
 	if busy, over, err = on(); !over || err != nil {
@@ -85,8 +83,35 @@ func (s *Session) WalkOn(k *Walk, v fabric.View, begin func(), on func() (busy, 
 		k.asked, k.look = v.Epoch+1, s.l.Port().Now()+WalkLookNs
 		return false, false, nil
 	}
-	s.hooks.Handle().walked.finished(k.now)
+	s.hooks.Handle().walked.finished(k.now, k.led)
 	return false, true, nil
+}
+
+// due reports whether a walk is due, and whether it is this compute node's to do. One that is another's is due if it is wanted here.
+func (s *Session) due(k *Walk, v fabric.View, backups []uint32) (due, mine bool, err error) {
+	stale, led := s.hooks.Handle().walked.stale(v, backups)
+	switch {
+	case s.forced:
+		return stale, true, nil
+	case !stale && led, k.Missed && k.asked == v.Epoch+1 && s.l.Port().Now() < k.look:
+		return false, false, nil
+	}
+	mine, err = s.walks(k, v)
+	return mine || stale && k.Wanted, mine, err
+}
+
+// Walked reports whether this compute node has walked since the last crash in a view, and since a backup came in sync: no backup leads to what its primary does not lead to because of
+// a crash.
+func (s *Session) Walked(v fabric.View) (bool, error) {
+	if !slices.ContainsFunc(s.hooks.Handle().Parts, (*Part).Replicated) {
+		return true, nil
+	}
+	backups, err := s.synced()
+	if err != nil {
+		return false, err
+	}
+	stale, _ := s.hooks.Handle().walked.stale(v, backups)
+	return !stale, nil
 }
 
 // synced returns the number of the newest backup in sync of each part; 0: there is none.
