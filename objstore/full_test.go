@@ -327,6 +327,13 @@ func (p *hookPort) Do(ops []fabric.Op) error {
 	return p.Port.Do(ops)
 }
 
+func (p *hookPort) Post(ops []fabric.Op) (fabric.Pending, error) {
+	if p.until--; p.until == 0 {
+		p.hook()
+	}
+	return p.Port.Post(ops)
+}
+
 // Between READ and CAS of a take, another compute node takes all blocks of the run, changes its class, and gives some of the new ones back: the
 // bits are the same, and yet what is taken is no chunk of the class that it was.
 func TestRunChangesWhileItIsTakenFrom(t *testing.T) {

@@ -82,17 +82,9 @@ func (c *Client) multi(keys [][]byte, results []Result, dst []byte, open bool) (
 func (c *Client) getBatch(keys [][]byte, results []Result, dst []byte, open bool) (int, []byte) {
 	b, begun := &c.batch, len(dst)
 	optimistic := !c.s.locked && c.s.h.UpToDate()
-	n := c.beginBatch(keys, results, optimistic)
+	n := c.beginBatch(keys, results, optimistic, &work{})
 	if optimistic {
-		c.readBatch(func(u *unit) bool { return len(u.key) > 0 && len(u.key) <= MaxKey }, c.firstReads)
-		for i := range b.units {
-			c.settleFirst(&b.units[i])
-		}
-		c.obj = c.grow(c.obj, b.bytes)
-		c.readBatch(func(u *unit) bool { return u.again }, c.secondReads)
-		for i := range b.units {
-			c.settleSecond(&b.units[i])
-		}
+		c.findBatch()
 		dst = c.takeValues(dst)
 	}
 	var down []int // parts
@@ -118,6 +110,20 @@ func (c *Client) getBatch(keys [][]byte, results []Result, dst []byte, open bool
 	return n, dst
 }
 
+// findBatch reads the units of the batch.
+func (c *Client) findBatch() {
+	b := &c.batch
+	c.readBatch(func(u *unit) bool { return len(u.key) > 0 && len(u.key) <= MaxKey }, c.firstReads)
+	for i := range b.units {
+		c.settleFirst(&b.units[i])
+	}
+	c.obj = c.grow(c.obj, b.bytes)
+	c.readBatch(func(u *unit) bool { return u.again }, c.secondReads)
+	for i := range b.units {
+		c.settleSecond(&b.units[i])
+	}
+}
+
 // getResult gets what a batch has not found, and appends the value, or, with open, its beginning, to dst.
 func (c *Client) getResult(u *unit, dst []byte, open bool) []byte {
 	r := u.result
@@ -133,8 +139,8 @@ func (c *Client) getResult(u *unit, dst []byte, open bool) []byte {
 	return dst
 }
 
-// beginBatch makes units of the first keys, and returns how many. Their objects are at most batchBytes, as far as the location cache knows.
-func (c *Client) beginBatch(keys [][]byte, results []Result, optimistic bool) int {
+// beginBatch makes units of the first keys, as a model has them, and returns how many. Their objects are at most batchBytes, as far as the location cache knows.
+func (c *Client) beginBatch(keys [][]byte, results []Result, optimistic bool, model *work) int {
 	b := &c.batch
 	keys = keys[:min(len(keys), batchKeys)]
 	if b.slots == nil {
@@ -151,7 +157,10 @@ func (c *Client) beginBatch(keys [][]byte, results []Result, optimistic bool) in
 	b.units = slices.Grow(b.units, len(keys))
 	for i, key := range keys {
 		u := &b.units[:i+1][i]
-		*u = unit{result: &results[i], slots: b.slots[i*c.s.slotsLen():][:c.s.slotsLen()]}
+		*u = unit{work: *model, slots: b.slots[i*c.s.slotsLen():][:c.s.slotsLen()]}
+		if results != nil {
+			u.result = &results[i]
+		}
 		u.key = b.keys[from : from+len(key)]
 		from += len(key)
 		if optimistic && len(key) > 0 && len(key) <= MaxKey {

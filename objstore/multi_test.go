@@ -144,6 +144,34 @@ func TestGetMultiTime(t *testing.T) {
 	}
 }
 
+// A value of many segments is read in some three round trips and the time of its bytes: the segments are found at a time, and read side by side, whether
+// the process knows where they are or not.
+func TestLargeReadTime(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		nic := sim.Ideal()
+		nic.PostMin, nic.PostMax, nic.Poll = 0, 0, 0
+		w := newWorld(t, sim.Config{NIC: nic}, 1, 64<<20, 1)
+		cfg := w.config()
+		cfg.Segment, cfg.MaxValue = 4096, 1<<20
+		s := w.open(0, cfg)
+		c := w.client(0, s)
+		wantErr(t, "set", c.Set([]byte("key"), make([]byte, 15*4096), Options{}), nil)
+		start := c.port.Now()
+		wantErr(t, "one READ", c.port.Do([]fabric.Op{fabric.Load(s.slotsAddr(s.bucket(0, 0)))}), nil)
+		trip := c.port.Now() - start
+		if !known {
+			clear(s.places.list)
+		}
+		start = c.port.Now()
+		it, err := c.Get([]byte("key"))
+		took := c.port.Now() - start
+		t.Logf("known %v: %d ns; a round trip %d ns", known, took, trip)
+		if wantErr(t, "get", err, nil); len(it.Value) != 15*4096 || took > 15*trip {
+			t.Errorf("known %v: %d bytes in %d ns, more than 15 round trips of %d", known, len(it.Value), took, trip)
+		}
+	}
+}
+
 // A memory node that is down costs the keys on it, and no others.
 func TestGetMultiWithANodeDown(t *testing.T) {
 	for down := range 3 {

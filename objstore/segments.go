@@ -364,24 +364,120 @@ func (c *Client) appendLarge(dst []byte, l *Large, from, n int) ([]byte, error) 
 		k := min(n, l.headLen-from)
 		dst, from, n = append(dst, l.head[from:from+k]...), from+k, n-k
 	}
+	dst = slices.Grow(dst, n)
 	for n > 0 {
-		i := (from - l.headLen) / l.length
-		begin, size := l.span(i)
-		k := min(n, begin+size-from)
-		dst = slices.Grow(dst, k)
-		to := dst[len(dst) : len(dst)+k]
-		ok, err := c.readDirectly(l, i, from-begin, to)
-		if !ok && err == nil {
-			var data []byte
-			data, err = c.getSegment(l, i, from-begin+k)
-			copy(to, data[min(from-begin, len(data)):])
+		reads := c.readSegments(l, from, n, dst[len(dst):len(dst)+n])
+		for i := range reads {
+			r := &reads[i]
+			ok, err := r.done, error(nil)
+			if !ok {
+				ok, err = c.readDirectly(l, r.index, r.from, r.to)
+			}
+			if !ok && err == nil {
+				var data []byte
+				data, err = c.getSegment(l, r.index, r.from+len(r.to))
+				copy(r.to, data[min(r.from, len(data)):])
+			}
+			if err != nil {
+				return dst, err
+			}
+			dst, from, n = dst[:len(dst)+len(r.to)], from+len(r.to), n-len(r.to)
 		}
-		if err != nil {
-			return dst, err
-		}
-		dst, from, n = dst[:len(dst)+k], from+k, n-k
 	}
 	return dst, nil
+}
+
+const (
+	// segmentsFound is how many segments of a value are looked for at a time.
+	segmentsFound = 16
+	// segmentsUnderWay is how many are read at a time: the link is not idle between two, and operations of others wait for no more.
+	segmentsUnderWay = 2
+)
+
+// A segmentRead is the READ of a part of a segment, from an offset.
+type segmentRead struct {
+	index, from int
+	to          []byte
+	ops         [3]fabric.Op
+	pending     fabric.Pending
+	done        bool
+}
+
+// readSegments reads the first segments of a part of a value to where they are to be, without the lock, as readDirectly does: all are found at a time, and
+// are read side by side. Of what is not done then nothing is known.
+func (c *Client) readSegments(l *Large, from, n int, to []byte) []segmentRead {
+	first, all := (from-l.headLen)/l.length, to
+	reads := make([]segmentRead, 0, segmentsFound)
+	for ; n > 0 && len(reads) < segmentsFound; n -= len(reads[len(reads)-1].to) {
+		i := first + len(reads)
+		begin, size := l.span(i)
+		k := min(n, begin+size-from)
+		reads = append(reads, segmentRead{index: i, from: from - begin, to: to[:k:k]})
+		from, to = from+k, to[k:]
+	}
+	if len(reads) == 1 || c.s.locked || !c.s.h.UpToDate() || !c.port.Lend(all) {
+		return reads
+	}
+	defer c.port.Lend(nil)
+	units := c.findSegments(l, reads)
+	under := 0 // reads before it are over
+	for i := range units {
+		if i-under == segmentsUnderWay {
+			c.endSegment(&units[under], &reads[under])
+			under++
+		}
+		c.beginSegment(l, &units[i], &reads[i])
+	}
+	for ; under < len(units); under++ {
+		c.endSegment(&units[under], &reads[under])
+	}
+	return reads
+}
+
+// findSegments looks for segments without the lock.
+func (c *Client) findSegments(l *Large, reads []segmentRead) []unit {
+	outer := c.batch // of which this may be a part
+	c.batch = batch{slots: outer.slots}
+	defer func() { outer.slots, c.batch = c.batch.slots, outer }()
+	keys := make([][]byte, len(reads))
+	for i := range reads {
+		key := l.ref(reads[i].index).key()
+		keys[i] = key[:]
+	}
+	c.beginBatch(keys, nil, true, &work{segment: true, head: true, value: uint64(1 + len(l.key))})
+	c.findBatch()
+	return c.batch.units
+}
+
+// beginSegment posts the READ of a segment that was found.
+func (c *Client) beginSegment(l *Large, u *unit, r *segmentRead) {
+	skip, now := 1+len(l.key), c.now()
+	_, n := l.span(r.index)
+	if u.outcome != present || c.stale(&u.work, now) || int(u.h.valueLen) != skip+n || lock.Ready(c.l, u.bucket) != nil {
+		u.outcome = unclear
+		return
+	}
+	r.ops = u.segmentOps(skip+r.from, r.to)
+	var err error
+	if r.pending, err = c.port.Post(r.ops[:]); err != nil {
+		u.outcome = unclear
+	}
+}
+
+// endSegment waits for what beginSegment has posted.
+func (c *Client) endSegment(u *unit, r *segmentRead) {
+	r.done = u.outcome == present && c.port.Wait(r.pending) == nil && u.segmentStands(&r.ops)
+}
+
+// segmentOps are the operations that read data of a segment which was found, from an offset in its value: see readDirectly.
+func (k *work) segmentOps(from int, to []byte) [3]fabric.Op {
+	first := k.n.At(k.word.chunk().off64)
+	return [3]fabric.Op{fabric.Read(first.Add(headerSize+segmentKeySize+uint64(from)), to), fabric.Load(k.slot), fabric.Load(first)}
+}
+
+// segmentStands reports whether they have read it.
+func (k *work) segmentStands(ops *[3]fabric.Op) bool {
+	return slotWord(ops[1].Old) == k.word && ops[2].Old == k.h.unique
 }
 
 // directTries bounds how often a segment that changes place is read without the lock.
@@ -409,17 +505,14 @@ func (c *Client) readDirectly(l *Large, i, from int, to []byte) (ok bool, err er
 		if int(k.h.valueLen) != skip+n {
 			return false, fmt.Errorf("%w: segment %d of %q has %d bytes, not %d", ErrCorrupt, i, l.key, k.h.valueLen, skip+n)
 		}
-		first := k.n.At(k.word.chunk().off64)
-		ops := c.ops[:3]
-		ops[0] = fabric.Read(first.Add(headerSize+segmentKeySize+uint64(skip+from)), to)
-		ops[1], ops[2] = fabric.Load(k.slot), fabric.Load(first)
-		if err := c.doUnlocked(ops); err != nil {
+		ops := k.segmentOps(skip+from, to)
+		if err := c.doUnlocked(ops[:]); err != nil {
 			if err = k.unlessReplaced(err); err != nil {
 				return false, err
 			}
 			continue
 		}
-		if slotWord(ops[1].Old) == k.word && ops[2].Old == k.h.unique {
+		if k.segmentStands(&ops) {
 			return true, nil
 		}
 	}
