@@ -13,19 +13,20 @@ func TestDebianPackage(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil || testing.Short() || os.Getuid() != 0 {
 		t.Skip("needs dpkg and root")
 	}
-	root := t.TempDir()
+	t.Parallel()
+	root, packed := t.TempDir(), ""
 	sh := func(line string) string {
 		t.Helper()
 		cmd := exec.Command("sh", "-ec", line)
 		cmd.Dir = "../.."
-		cmd.Env = append(os.Environ(), "PROGRAMS="+programs, "ROOT="+root)
+		cmd.Env = append(os.Environ(), "PROGRAMS="+programs, "ROOT="+root, "PACKAGE="+packed)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
 		return strings.TrimSpace(string(out))
 	}
-	t.Setenv("PACKAGE", sh(`scripts/deb "$ROOT"`))
+	packed = sh(`scripts/deb "$ROOT"`)
 	sh(`mkdir -p "$ROOT/dev/shm" "$ROOT/var/lib/dpkg/info" "$ROOT/var/lib/dpkg/updates" && touch "$ROOT/var/lib/dpkg/status"`)
 	sh(`dpkg --root="$ROOT" --force-script-chrootless --force-depends --install "$PACKAGE"`)
 	for _, file := range []string{"usr/share/man/man1/declock.1.gz", "usr/share/man/man8/declock-cn.8.gz", "usr/lib/systemd/system/declock-mn.service", "etc/declock/declock-cn.yaml",

@@ -46,16 +46,16 @@ func TestStorePromoteEverywhere(t *testing.T) {
 		faults []sim.Fault
 		stride int
 	}{
-		{"primary", 2, []sim.Fault{endOf(0, gone)}, 2},
-		{"backup", 2, []sim.Fault{endOf(1, gone)}, 2},
-		{"primary of three", 3, []sim.Fault{endOf(0, gone)}, 4},
-		{"first of two backups", 3, []sim.Fault{endOf(1, gone)}, 4},
-		{"last of two backups", 3, []sim.Fault{endOf(2, gone)}, 4},
-		{"primary, then the next", 3, []sim.Fault{endOf(0, gone), endOf(1, gone)}, 41},
-		{"backup, then primary", 3, []sim.Fault{endOf(2, gone), endOf(0, gone)}, 41},
-		{"backup that comes back, then primary", 2, []sim.Fault{endOf(1, kept), endOf(0, kept)}, 41},
-		{"writer, then primary", 2, []sim.Fault{killOf(1), endOf(0, gone)}, 41},
-		{"writer, then primary of three, then the next", 3, []sim.Fault{killOf(1), endOf(0, gone), endOf(1, gone)}, 241},
+		{"primary", 2, []sim.Fault{endOf(0, gone)}, 7},
+		{"backup", 2, []sim.Fault{endOf(1, gone)}, 7},
+		{"primary of three", 3, []sim.Fault{endOf(0, gone)}, 11},
+		{"first of two backups", 3, []sim.Fault{endOf(1, gone)}, 11},
+		{"last of two backups", 3, []sim.Fault{endOf(2, gone)}, 11},
+		{"primary, then the next", 3, []sim.Fault{endOf(0, gone), endOf(1, gone)}, 101},
+		{"backup, then primary", 3, []sim.Fault{endOf(2, gone), endOf(0, gone)}, 101},
+		{"backup that comes back, then primary", 2, []sim.Fault{endOf(1, kept), endOf(0, kept)}, 101},
+		{"writer, then primary", 2, []sim.Fault{killOf(1), endOf(0, gone)}, 101},
+		{"writer, then primary of three, then the next", 3, []sim.Fault{killOf(1), endOf(0, gone), endOf(1, gone)}, 401},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			stride := x.stride
