@@ -27,6 +27,8 @@ type mirrored struct {
 	change handle.Change  // which that is
 	last   memory.Backups // that have what mirrorWrite has written last
 	stored memory.Backups // that have the large value of the operation in work
+	// settling: backups get what the primary has, which is done however few are in sync.
+	settling bool
 }
 
 // replicated reports whether the tree is on replicated memory.
@@ -68,9 +70,18 @@ func (c *Client) backups(part int) (memory.Backups, error) {
 	return n.Region.Backups(c.port)
 }
 
+// writable is backups of a part on which something is to be changed: fabric.ErrTooFewCopies if too few are in sync.
+func (c *Client) writable(part int) (memory.Backups, error) {
+	b, err := c.backups(part)
+	if err == nil && !c.mirrored.settling {
+		err = b.Require()
+	}
+	return b, err
+}
+
 // mirrorWrite has the backups of a part execute an operation: a WRITE of what nothing leads to yet, say.
 func (c *Client) mirrorWrite(part int, op fabric.Op) error {
-	b, err := c.backups(part)
+	b, err := c.writable(part)
 	c.mirrored.last = b
 	if err != nil || b.None() {
 		return err
@@ -104,7 +115,7 @@ func (c *Client) mirror(p ptr, b []byte, w word, after ...fabric.Op) error {
 	if x.all = false; !c.t.h.Parts[p.node()].Replicated() {
 		return nil
 	}
-	backups, err := c.backups(p.node())
+	backups, err := c.writable(p.node())
 	if err != nil || backups.None() {
 		return err
 	}

@@ -126,6 +126,8 @@ func (c *Client) settleAll() error {
 
 // settle makes a locked node at the backups what it is at the primary, and the ptr of the root, if it is the root.
 func (c *Client) settle(n *node) error {
+	c.mirrored.settling = true
+	defer func() { c.mirrored.settling = false }()
 	if err := c.mirror(n.self, n.b[:n.used], n.word); err != nil {
 		return err
 	}

@@ -37,6 +37,9 @@ var (
 	// to that memory node.
 	ErrUnknownOutcome = errors.New("fabric: outcome of the operation is unknown")
 
+	// ErrTooFewCopies: fewer copies of a memory-node number are in sync than a change of its data is to have (Replicas.MinInSync).
+	ErrTooFewCopies = errors.New("fabric: too few copies in sync")
+
 	// ErrResources: this machine lacks what is needed to reach the node
 	// (descriptors, memory). Nothing was sent.
 	ErrResources = errors.New("fabric: out of local resources")
@@ -59,7 +62,7 @@ func Refused(err error) bool {
 	if errors.Is(err, ErrUnknownOutcome) {
 		return false
 	}
-	for _, e := range [...]error{ErrBadChain, ErrBadBuffer, ErrMisaligned, ErrUnsupported, ErrOutOfBounds, ErrBadKey, ErrNodeDown, ErrFenced, ErrStaleEpoch, ErrResources} {
+	for _, e := range [...]error{ErrBadChain, ErrBadBuffer, ErrMisaligned, ErrUnsupported, ErrOutOfBounds, ErrBadKey, ErrNodeDown, ErrFenced, ErrStaleEpoch, ErrTooFewCopies, ErrResources} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -25,12 +25,14 @@ type Replicator interface {
 
 // Replicas are the backups of a memory-node number at a time. An operation keeps them from its first WRITE to its end.
 type Replicas struct {
-	Mem     MemID
-	Epoch   uint32 // in which the primary serves
-	Before  uint32 // the last epoch of the term before; 0: there is none
-	Term    uint32 // of the number: it is greater when a backup has become the primary
-	N       int
-	Backups [MaxBackups]Backup // in the order in which they would be promoted
+	Mem    MemID
+	Epoch  uint32 // in which the primary serves
+	Before uint32 // the last epoch of the term before; 0: there is none
+	Term   uint32 // of the number: it is greater when a backup has become the primary
+	// MinInSync is how many copies in sync, the primary's among them, data that is changed is to have: what has fewer is refused. 0 or 1: the primary is enough.
+	MinInSync int
+	N         int
+	Backups   [MaxBackups]Backup // in the order in which they would be promoted
 }
 
 // A Backup is one copy of the memory of a number.

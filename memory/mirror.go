@@ -28,6 +28,8 @@ type Backups struct {
 	port  fabric.Port
 	rep   fabric.Replicator
 	group fabric.Replicas
+	// required: what Write writes is data, of which the number is to have at least group.MinInSync copies in sync.
+	required bool
 }
 
 // Backups returns the backups of a region, as they are in the epoch in which the Port is attached. An operation that writes under a lock asks when it has the lock.
@@ -51,6 +53,26 @@ func backupsOf(port fabric.Port, mn fabric.MemID) (b Backups, err error) {
 
 // None reports whether there are no backups.
 func (b *Backups) None() bool { return b.group.N == 0 }
+
+// Require is called before data is written: it returns fabric.ErrTooFewCopies if fewer copies are in sync than the number is to have then, the primary's among them. After that, Write returns that too, if
+// backups that it has dropped were needed.
+func (b *Backups) Require() error {
+	b.required = true
+	return b.enough()
+}
+
+func (b *Backups) enough() error {
+	inSync := 1
+	for _, x := range b.group.Backups[:b.group.N] {
+		if x.Synced && x.Number != 0 {
+			inSync++
+		}
+	}
+	if inSync < b.group.MinInSync {
+		return fmt.Errorf("memory: %v: %w: %d, at least %d are wanted", b.group.Mem, fabric.ErrTooFewCopies, inSync, b.group.MinInSync)
+	}
+	return nil
+}
 
 // Epoch returns the epoch in which the primary serves.
 func (b *Backups) Epoch() uint32 { return b.group.Epoch }
@@ -130,6 +152,11 @@ func (b *Backups) Write(ops []fabric.Op) error {
 	for i := b.group.N - 1; i >= 0; i-- {
 		if err := b.do(i, ops); err != nil {
 			return err
+		}
+	}
+	if b.required {
+		if err := b.enough(); err != nil {
+			return fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, err)
 		}
 	}
 	return nil

@@ -34,6 +34,9 @@ type slotChange struct {
 // chain of the release; with nil, all have it.
 func (c *Client) mirror(n *handle.Part, bucket fabric.Addr, first []byte, before []fabric.Op, changes ...slotChange) (begun bool, err error) {
 	b, err := n.Region.Backups(c.port)
+	if err == nil {
+		err = b.Require()
+	}
 	if err != nil || b.None() {
 		return false, err
 	}
@@ -133,6 +136,9 @@ func (c *Client) releaseRefreshed(k *work, ops []fabric.Op) error {
 	mirrored := false
 	if k.n.Region.Replicated() {
 		b, err := k.n.Region.Backups(c.port)
+		if err == nil {
+			err = b.Require()
+		}
 		if k.term, k.epoch = b.Term(), b.Epoch(); err == nil {
 			k.begun, mirrored = true, !b.None()
 			err = b.Write(ops)

@@ -94,7 +94,11 @@ func (c *Client) move(n *handle.Part, v *candidate, to chunk) (bool, error) {
 	ops[0], ops[1] = fabric.Write(at.Add(metaOffset), b[metaOffset:]), fabric.Store(at, wordAt(b, 0))
 	begun, err := c.mirror(n, v.bucket, nil, ops[:2], slotChange{v.slot, uint64(w)})
 	if err != nil {
-		c.lose(n, to)
+		if begun {
+			c.lose(n, to)
+		} else {
+			c.free(n, to)
+		}
 		return false, fmt.Errorf("objstore: move: %w", errors.Join(err, c.l.Release(&c.hv, nil)))
 	}
 	ops[2] = fabric.CAS(v.slot, uint64(v.word), uint64(w))

@@ -106,7 +106,7 @@ func (c *Client) dropExpired(k *work) error {
 	c.user.Enter()
 	defer c.user.Exit()
 	ch, err := c.unlink(k.n, k.bucket, k.slot, k.word, k.h.expiry)
-	if err != nil {
+	if err != nil && !errors.Is(err, fabric.ErrTooFewCopies) { // it stays, and is dropped later
 		return err
 	}
 	if !ch.none() {

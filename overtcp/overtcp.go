@@ -99,9 +99,11 @@ type Memory struct {
 	Huge    bool
 	Workers int // goroutines that execute operations; 0: see tcp.Options
 
-	Replicas int    // copies of its number; see tcp.Options
-	Label    string // what fails with it
-	Room     uint64 // bytes for copies of others
+	Replicas int // copies of its number; see tcp.Options
+	// MinInSync is how many of them are to be in sync where data is changed.
+	MinInSync int
+	Label     string // what fails with it
+	Room      uint64 // bytes for copies of others
 }
 
 // Serve starts a memory node.
@@ -111,7 +113,7 @@ func (o *Options) Serve(ctx context.Context, m Memory) (*tcp.MemoryServer, error
 		return nil, err
 	}
 	to.Mem, to.Size, to.File, to.Huge, to.Workers = m.ID, m.Size, m.File, m.Huge, m.Workers
-	to.Replicas, to.Label, to.Room = m.Replicas, m.Label, m.Room
+	to.Replicas, to.MinInSync, to.Label, to.Room = m.Replicas, m.MinInSync, m.Label, m.Room
 	s, err := tcp.Serve(ctx, to)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())

@@ -86,6 +86,7 @@ type record struct {
 	Epoch       uint32             `json:"epoch,omitempty"`
 	Gone        string             `json:"gone,omitempty"`
 	Replicas    int                `json:"replicas,omitempty"`
+	MinInSync   int                `json:"minInSync,omitempty"`
 	Label       string             `json:"label,omitempty"`
 	Room        uint64             `json:"room,omitempty"`
 	Was         member.Incarnation `json:"was,omitempty"`

@@ -38,7 +38,7 @@ func (c *Coordinator) JoinCN(ctx context.Context, addr string, ready func(member
 
 // JoinMN is member.Service.JoinMN.
 func (c *Coordinator) JoinMN(ctx context.Context, mn member.MN, ready func(member.Member)) (member.Member, error) {
-	return c.join(ctx, record{Addr: mn.Addr, Size: mn.Size, Replicas: mn.Replicas, Label: mn.Label, Room: mn.Room, Was: mn.Was, Known: mn.Known}, ready, func(m *membership) error {
+	return c.join(ctx, record{Addr: mn.Addr, Size: mn.Size, Replicas: mn.Replicas, MinInSync: mn.MinInSync, Label: mn.Label, Room: mn.Room, Was: mn.Was, Known: mn.Known}, ready, func(m *membership) error {
 		m.brought = mn.Epoch
 		return m.reserveMN(ctx, mn.ID)
 	})

@@ -216,7 +216,7 @@ func entryOf(n number, r record) *member.Entry {
 
 // mn returns the memory node of a record.
 func (r *record) mn(n number) member.MN {
-	return member.MN{ID: fabric.MemID(n.id), Incarnation: r.Incarnation, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch, Replicas: r.Replicas, Label: r.Label, Room: r.Room, Was: r.Was, Known: r.Known}
+	return member.MN{ID: fabric.MemID(n.id), Incarnation: r.Incarnation, Addr: r.Addr, Size: r.Size, Epoch: r.Epoch, Replicas: r.Replicas, MinInSync: r.MinInSync, Label: r.Label, Room: r.Room, Was: r.Was, Known: r.Known}
 }
 
 func numberOf(e *member.Entry) number {

@@ -17,6 +17,8 @@ type Group struct {
 	ID     fabric.MemID `json:"-"`
 	Factor int          `json:"factor"` // how many replicas it is to have
 	Size   uint64       `json:"size"`   // bytes
+	// MinInSync is how many copies are to be in sync where data is changed, as the memory node says that has joined with the number. 0 or 1: the primary's is enough.
+	MinInSync int `json:"minInSync,omitempty"`
 	// Term counts the times that the locks of the number began anew: it grows with each promotion. Tokens and messages about locks have it.
 	Term uint32 `json:"term"`
 	// Epoch is that of the number, as MN.Epoch is of one without a group: it grows whenever the primary is another one, or has begun anew.
@@ -242,6 +244,16 @@ func (l *Ledger) joinedMN(host Incarnation) *Entry {
 	return nil
 }
 
+// home returns the entry of the memory node that has joined with a number that is replicated, or nil.
+func (l *Ledger) home(id fabric.MemID) *Entry {
+	for _, e := range l.Entries {
+		if !e.IsCN() && e.Phase == Joined && e.MN.ID == id && e.MN.Replicas > 1 {
+			return e
+		}
+	}
+	return nil
+}
+
 // regroup makes all changes of groups that are due by themselves.
 func (l *Ledger) regroup() {
 	for g := l.DueGroup(); g != nil; g = l.DueGroup() {
@@ -278,7 +290,7 @@ func termsAfter(epoch uint32) uint32 { return min(epoch, 960) << 6 }
 
 // newGroup returns the group of a number that begins with empty memory. before is the one that was abandoned, or nil.
 func (l *Ledger) newGroup(e *Entry, before *Group) *Group {
-	g := &Group{ID: e.MN.ID, Factor: e.MN.Replicas, Size: e.MN.Size, Term: max(1, termsAfter(e.MN.Epoch-1)), Epoch: l.Epochs[e.MN.ID] + 1, Made: 1}
+	g := &Group{ID: e.MN.ID, Factor: e.MN.Replicas, MinInSync: e.MN.MinInSync, Size: e.MN.Size, Term: max(1, termsAfter(e.MN.Epoch-1)), Epoch: l.Epochs[e.MN.ID] + 1, Made: 1}
 	if before != nil {
 		if g.Term = max(g.Term, before.Term+1); e.MN.Epoch <= before.Epoch+1 {
 			g.Term = before.Term + 1 // it was not served without a group meanwhile
@@ -321,6 +333,11 @@ func (l *Ledger) next(g *Group) *Group {
 		return nil // it waits for one of them, or for the operator
 	}
 	if n := l.dropped(g); n != nil {
+		return n
+	}
+	if home := l.home(g.ID); home != nil && home.MN.MinInSync != g.MinInSync {
+		n := g.copied()
+		n.MinInSync = home.MN.MinInSync
 		return n
 	}
 	if n := l.placed(g); n != nil {

@@ -66,6 +66,8 @@ type MN struct {
 	Served uint32
 	// Replicas is how many copies its number is to have: see Group. 0 or 1: it is not replicated.
 	Replicas int
+	// MinInSync is how many of them are to be in sync where data of its number is changed: see Group. 0 or 1: its own is enough.
+	MinInSync int
 	// Label names what fails with it, such as its rack: copies of a number are put on memory nodes with different labels, if there are any.
 	Label string
 	// Room is how many bytes it lends to backups of others' numbers. 0: the ledger puts none on it.

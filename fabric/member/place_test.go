@@ -114,3 +114,32 @@ func TestPrimaryBecomesBackup(t *testing.T) {
 		}
 	}
 }
+
+// How many copies are to be in sync is what the memory node says that has joined with the number, also when it joins again with another minimum. What serves the number meanwhile does not count.
+func TestMinInSync(t *testing.T) {
+	l := member.NewLedger(4)
+	mn := func(id fabric.MemID, minInSync int) *member.Entry {
+		m := roomy(id, "")
+		m.MinInSync = minInSync
+		return joinMN(t, l, m)
+	}
+	home, other := mn(0, 2), mn(1, 1)
+	ackAll(l)
+	syncAll(t, l)
+	want := func(n int) {
+		t.Helper()
+		if got := l.Groups[0]; got.MinInSync != n || l.Groups[1].MinInSync != 1 {
+			t.Errorf("%+v, %+v", *got, *l.Groups[1])
+		}
+	}
+	want(2)
+	l.End(home, member.Died)
+	ackAll(l)
+	if l.Groups[0].Primary() != other.Incarnation() {
+		t.Fatalf("%+v", *l.Groups[0])
+	}
+	want(2)
+	mn(0, 1)
+	ackAll(l)
+	want(1)
+}

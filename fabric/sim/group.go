@@ -157,6 +157,12 @@ func (c *Cluster) Lend(id fabric.MemID, room uint64) {
 	mn.room, mn.member.entry.MN.Room = room, room
 }
 
+// Require has the data of a memory node's number changed only while so many copies are in sync.
+func (c *Cluster) Require(id fabric.MemID, inSync int) {
+	c.mn(id).member.entry.MN.MinInSync = inSync
+	_ = c.changeNow(id, member.Undrain, 0) // any change: what is due is done with it
+}
+
 // hasLast reports whether a memory node has a copy in sync of a number of which no other is up.
 func (c *Cluster) hasLast(mn *memNode) bool {
 	return slices.ContainsFunc(c.ledger.State().Groups, func(g *member.Group) bool {

@@ -24,7 +24,7 @@ func (p *Port) Replicas(mem fabric.MemID) (r fabric.Replicas, err error) {
 		return r, fmt.Errorf("sim: %v: %w", mem, fabric.ErrNodeDown)
 	}
 	p.c.tell(g.Changed)
-	r.Mem, r.Epoch, r.Before, r.Term = mem, g.Epoch, g.Before, g.Term
+	r.Mem, r.Epoch, r.Before, r.Term, r.MinInSync = mem, g.Epoch, g.Before, g.Term, g.MinInSync
 	if p.epoch(mem) != g.Epoch {
 		return r, fmt.Errorf("sim: %v: %w", mem, fabric.ErrStaleEpoch)
 	}

@@ -81,6 +81,8 @@ type Options struct {
 	File string
 	// Replicas is how many copies the number is to have (docs/replication.md): 0 or 1 is none besides its own; 2 or 3 without a File.
 	Replicas int
+	// MinInSync is how many copies are to be in sync where data of the number is changed: at most Replicas. 0 or 1: its own is enough.
+	MinInSync int
 	// Label names what fails with this memory node, such as its rack: copies are put on memory nodes with different ones, if there are any.
 	Label string
 	// Room is how many bytes are lent to copies of other numbers. They take room only where they are touched.
@@ -198,6 +200,8 @@ func (o *Options) checkServe() error {
 		return fmt.Errorf("%w: %d bytes of memory, at most %d have addresses", ErrOptions, o.Size, uint64(fabric.MaxOffset))
 	case o.Replicas < 0 || o.Replicas > MaxReplicas:
 		return fmt.Errorf("%w: Replicas is %d, must be at most %d", ErrOptions, o.Replicas, MaxReplicas)
+	case o.MinInSync < 0 || o.MinInSync > max(1, o.Replicas):
+		return fmt.Errorf("%w: MinInSync is %d, and there are to be %d copies", ErrOptions, o.MinInSync, max(1, o.Replicas))
 	case o.Replicas > 1 && o.File != "":
 		return fmt.Errorf("%w: memory in a file (%s) cannot be replicated yet: leave File out, or Replicas", ErrOptions, o.File)
 	case len(o.Label) > maxNote:

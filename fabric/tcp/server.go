@@ -88,7 +88,7 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 		}
 		s.workers = append(s.workers, w)
 	}
-	own := member.MN{ID: s.o.Mem, Size: mem.size, Addr: addr, Epoch: mem.epoch, Replicas: s.o.Replicas, Label: s.o.Label, Room: s.o.Room}
+	own := member.MN{ID: s.o.Mem, Size: mem.size, Addr: addr, Epoch: mem.epoch, Replicas: s.o.Replicas, MinInSync: s.o.MinInSync, Label: s.o.Label, Room: s.o.Room}
 	return s.peer.Join(ctx, own, func() {
 		for _, w := range s.workers {
 			s.peer.Go(w.run)

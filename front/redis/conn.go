@@ -282,6 +282,8 @@ func (c *conn) failed(err error) {
 		c.fail("TRYAGAIN this server is not a member of the cluster at the moment")
 	case errors.Is(err, fabric.ErrUnknownOutcome), errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrFenced), errors.Is(err, context.Canceled):
 		c.fail("ERR the outcome is unknown: this server has lost the cluster, or a memory node does not answer")
+	case errors.Is(err, fabric.ErrTooFewCopies):
+		c.fail("NOREPLICAS Not enough good replicas to write.")
 	case errors.Is(err, fabric.ErrNodeDown):
 		c.fail("ERR a memory node is down")
 	default:

@@ -20,11 +20,13 @@ const (
 	outlastNs = 15 * fabric.Second
 	// outlastPauseNs is how often it looks.
 	outlastPauseNs = 200 * fabric.Microsecond
+	// copiesPauseNs is how often it tries again while too few copies are in sync.
+	copiesPauseNs = 10 * fabric.Millisecond
 )
 
-// Replaced reports whether an error may be that of a memory node whose place another takes.
+// Replaced reports whether an error may be that of a memory node whose place another takes, or of one whose copies are.
 func Replaced(err error) bool {
-	return isOf(err, fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome, lock.ErrLost) &&
+	return isOf(err, fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome, fabric.ErrTooFewCopies, lock.ErrLost) &&
 		!isOf(err, fabric.ErrFenced, fabric.ErrInterrupted, fabric.ErrClosed, lock.ErrMemoryLost, lock.ErrTimeout, lock.ErrCanceled)
 }
 
@@ -40,6 +42,11 @@ func (p *Part) Replicated() bool { return !p.Missing() && p.Region.Replicated() 
 func Outlast(l lock.Locker, parts []*Part, err error, begun func() bool, again func() error) error {
 	port := l.Port()
 	for until := port.Now() + outlastNs; err != nil && !begun() && Replaced(err) && port.Now() < until; {
+		if errors.Is(err, fabric.ErrTooFewCopies) {
+			if stop := port.Pause(min(until, port.Now()+copiesPauseNs)); stop != nil {
+				return errors.Join(err, stop)
+			}
+		}
 		ok, stop := attachAll(l, parts, until)
 		switch {
 		case stop != nil:
@@ -116,7 +123,7 @@ func (p *Part) Succeeded(l lock.Locker, err error, x *Change) bool {
 			continue
 		}
 		b, err := p.Region.Backups(port)
-		if err != nil {
+		if err != nil || b.Require() != nil { // a backup that comes in sync gets the change, too
 			continue
 		}
 		ops := [1]fabric.Op{fabric.Load(x.At)}

@@ -33,6 +33,7 @@ type Embedded struct {
 	redisMaxValue                     uint64 // of a store that is made
 	Mns, cns, procs, MaxCN, lockQueue int
 	Replicas                          int // of each memory node; 0: 1
+	minInSync                         int // of them; 0: 1
 	Size                              uint64
 }
 
@@ -61,7 +62,7 @@ func (e *Embedded) Launch(ctx context.Context, messages io.Writer) (*fleet.Fleet
 		flags := []string{"--size", strconv.FormatUint(e.Size, 10), "--max-cn", strconv.Itoa(e.MaxCN),
 			"--lock-queue", strconv.Itoa(e.lockQueue), "--huge", e.Huge}
 		if e.Replicas > 1 {
-			flags = append(flags, "--replicas", strconv.Itoa(e.Replicas))
+			flags = append(flags, "--replicas", strconv.Itoa(e.Replicas), "--min-in-sync", strconv.Itoa(max(1, e.minInSync)))
 		}
 		cfg.Memory = append(cfg.Memory, flags)
 	}

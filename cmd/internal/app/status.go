@@ -321,19 +321,27 @@ func writeCluster(w io.Writer, r *clusterRow) {
 	writeRoots(w, r.Regions)
 }
 
+// inSync returns how many copies of a number are in sync, and up.
+func inSync(g *scheme.GroupInfo) (n int) {
+	for _, c := range g.Copies {
+		if c.Alive && c.Phase == member.InSync.String() {
+			n++
+		}
+	}
+	return n
+}
+
 // writeGroups shows where the copies of memory-node numbers are that are replicated.
 func writeGroups(w io.Writer, groups []scheme.GroupInfo, nodes []computeRow) {
 	t := &report.Table{Head: []string{"number", "primary", "serves", "backups", "copies", "term", "epoch"}}
 	var copied []string
 	for _, g := range groups {
 		var backups []string
-		good := 0
+		good := inSync(&g)
 		for i, c := range g.Copies {
 			text := c.Node + " " + c.Phase
 			if !c.Alive {
 				text = c.Node + " DOWN"
-			} else if c.Phase == member.InSync.String() {
-				good++
 			}
 			if i > 0 {
 				backups = append(backups, text)
@@ -352,6 +360,9 @@ func writeGroups(w io.Writer, groups []scheme.GroupInfo, nodes []computeRow) {
 	for _, g := range groups {
 		if g.Drained {
 			fmt.Fprintf(w, "  %s is drained: no copies are put on it, until declock mn rebalance or drain --undo\n", g.Number)
+		}
+		if n := inSync(&g); n < g.MinInSync {
+			fmt.Fprintf(w, "  data of %s is not changed: %d in sync, at least %d wanted (min-in-sync)\n", g.Number, n, g.MinInSync)
 		}
 		if g.Waits != "" {
 			fmt.Fprintf(w, "  %s is not served: %s\n", g.Number, g.Waits)

@@ -19,7 +19,7 @@ import (
 var happened = []error{
 	cn.ErrMemoryLost, fabric.ErrFenced, member.ErrRefused, member.ErrUnreachable, member.ErrFull, member.ErrInUse,
 	tcp.ErrAuth, tcp.ErrVersion, tcp.ErrProtocol, tcp.ErrLost, // of verbs too: they are the same
-	fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome, fabric.ErrTooManyClients,
+	fabric.ErrTooFewCopies, fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrUnknownOutcome, fabric.ErrTooManyClients,
 	lock.ErrOverdue, lock.ErrLost, lock.ErrCorrupt, lock.ErrExhausted, objstore.ErrCorrupt, memory.ErrCorrupt,
 }
 

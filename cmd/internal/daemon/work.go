@@ -54,7 +54,7 @@ type work struct {
 
 // kinds are the errors that a replay counts each by itself.
 var kinds = []error{
-	lock.ErrMemoryLost, lock.ErrLost, fabric.ErrFenced, fabric.ErrUnknownOutcome, fabric.ErrStaleEpoch, fabric.ErrNodeDown,
+	lock.ErrMemoryLost, lock.ErrLost, fabric.ErrFenced, fabric.ErrTooFewCopies, fabric.ErrUnknownOutcome, fabric.ErrStaleEpoch, fabric.ErrNodeDown,
 	lock.ErrTimeout, lock.ErrCanceled, objstore.ErrNoSpace, objstore.ErrCorrupt,
 }
 

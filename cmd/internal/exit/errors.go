@@ -67,6 +67,7 @@ var codes = []struct {
 }{
 	{cn.ErrMemoryLost, NodeLost},
 	{fabric.ErrNodeDown, NodeLost},
+	{fabric.ErrTooFewCopies, NodeLost},
 	{fabric.ErrFenced, NodeLost},
 	{fabric.ErrStaleEpoch, NodeLost},
 	{fabric.ErrUnknownOutcome, NodeLost},
@@ -211,6 +212,7 @@ var hints = []struct {
 	{objstore.ErrNoSpace, "Give the memory node more with --size."},
 	{shm.ErrFormat, "\"declock clean NAME\" removes what a crashed cluster left; or take another name."},
 	{memory.ErrParams, "Start the memory node with the parameters that its memory has, or remove that with \"declock clean NAME\"."},
+	{fabric.ErrTooFewCopies, "\"declock status\" shows which copies are in sync: start a memory node, or start it with a smaller --min-in-sync."},
 	{memory.ErrParts, "Is a memory node down? \"declock status\" shows the nodes."},
 	{syscall.EADDRINUSE, "Another process has that port, as a daemon with the same settings: take another, or with HOST:0 any."},
 	{shm.ErrForeign, "A cluster is its user's own: see docs/operations.md."},

@@ -84,6 +84,7 @@ func mnCommand(env *command.Env) *cli.Command {
 			command.HugeFlag(&m.Huge),
 			&cli.StringFlag{Name: "path", Usage: "shm, tcp: `FILE` or device that holds the memory, absolute; what is in it is served again, and it is never removed", Destination: &m.Path},
 			command.CountFlag(&m.Replicas, "replicas", 1, 1, tcp.MaxReplicas, "tcp: copies of the memory, on other memory nodes: when this one fails, locks, object stores and trees go on there"),
+			command.CountFlag(&m.MinInSync, "min-in-sync", 1, 1, tcp.MaxReplicas, "tcp: copies that must be in sync where data of this memory node's number is changed: with fewer, changes wait, and fail in the end"),
 			&cli.StringFlag{Name: "label", Usage: "tcp: `NAME` of what fails with this memory node, such as its rack: copies are put on memory nodes with other labels, if there are any", Destination: &m.Label},
 			command.SizeFlag(&m.Room, "backup-room", "", "tcp: memory for copies of other memory nodes, taken when it is touched; with --replicas it is 2 * (replicas - 1) * size by default, else none"),
 			waitFlag(&cfg.Wait),
@@ -95,6 +96,9 @@ func mnCommand(env *command.Env) *cli.Command {
 				cfg.Cluster = cl
 				if m.Path != "" && !filepath.IsAbs(m.Path) {
 					return nil, command.Usage(c, "--path %q must be absolute", m.Path)
+				}
+				if m.MinInSync > m.Replicas {
+					return nil, command.Usage(c, "--min-in-sync %d is more than --replicas %d", m.MinInSync, m.Replicas)
 				}
 				if (m.Keep || m.Path != "") && !c.IsSet("size") {
 					m.Size = 0 // what is there decides

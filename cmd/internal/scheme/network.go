@@ -131,7 +131,7 @@ func describeState(address string, s *member.State) (*Info, error) {
 		info.Memory = append(info.Memory, MemoryInfo{Node: m.ID.String(), Size: m.Size, Epoch: m.Epoch, Alive: true, Address: hostPort(m.Addr)})
 	}
 	for _, g := range s.Groups {
-		x := GroupInfo{Number: g.ID.String(), Replicas: g.Factor, Term: g.Term, Epoch: g.Epoch, Serving: g.Serving, Drained: s.Has(g.Draining)}
+		x := GroupInfo{Number: g.ID.String(), Replicas: g.Factor, MinInSync: g.MinInSync, Term: g.Term, Epoch: g.Epoch, Serving: g.Serving, Drained: s.Has(g.Draining)}
 		for _, r := range g.Replicas {
 			x.Copies = append(x.Copies, ReplicaInfo{Node: r.ID.String(), Alive: s.Has(r.Host), Phase: r.Phase.String()})
 		}

@@ -47,7 +47,7 @@ var Flags = map[string][]string{
 	"secret-file": {"verbs"}, "device": {"verbs"}, "port": {"verbs"}, "gid": {"verbs"}, "queue-pairs": {"verbs"},
 	"leave": networks,
 	"path":  {"shm", "tcp"}, "keep": {"shm"},
-	"replicas": {"tcp"}, "label": {"tcp"}, "backup-room": {"tcp"},
+	"replicas": {"tcp"}, "min-in-sync": {"tcp"}, "label": {"tcp"}, "backup-room": {"tcp"},
 }
 
 var networks = []string{"tcp", "verbs"}
@@ -71,9 +71,11 @@ type Memory struct {
 	Path  string // file or device that holds it
 	Keep  bool   // it outlives the process
 
-	Replicas int    // copies that its number is to have; 0, 1: none besides its own
-	Label    string // names what fails with it
-	Room     uint64 // bytes for copies of other numbers; 0 with Replicas: DefaultRoom
+	Replicas int // copies that its number is to have; 0, 1: none besides its own
+	// MinInSync is how many of them are to be in sync where its data is changed; 0, 1: its own is enough.
+	MinInSync int
+	Label     string // names what fails with it
+	Room      uint64 // bytes for copies of other numbers; 0 with Replicas: DefaultRoom
 }
 
 // DefaultRoom returns how many bytes a memory node lends to copies of other numbers, if nothing else is said: twice those that it would have if each memory node had
@@ -153,14 +155,15 @@ type Info struct {
 
 // A GroupInfo describes a memory-node number that is replicated: where its copies are.
 type GroupInfo struct {
-	Number   string        `json:"number"`
-	Replicas int           `json:"replicas"` // that it is to have
-	Term     uint32        `json:"term"`     // of its locks: grows with each promotion
-	Epoch    uint32        `json:"epoch"`
-	Serving  bool          `json:"serving"`
-	Copies   []ReplicaInfo `json:"copies"`            // the primary's first
-	Drained  bool          `json:"drained,omitempty"` // the memory node with this number gets no copies
-	Waits    string        `json:"waits,omitempty"`   // why it is not served, if etcd has lost its data, and what ends that
+	Number    string        `json:"number"`
+	Replicas  int           `json:"replicas"`              // that it is to have
+	MinInSync int           `json:"min_in_sync,omitempty"` // copies that are to be in sync where data is changed
+	Term      uint32        `json:"term"`                  // of its locks: grows with each promotion
+	Epoch     uint32        `json:"epoch"`
+	Serving   bool          `json:"serving"`
+	Copies    []ReplicaInfo `json:"copies"`            // the primary's first
+	Drained   bool          `json:"drained,omitempty"` // the memory node with this number gets no copies
+	Waits     string        `json:"waits,omitempty"`   // why it is not served, if etcd has lost its data, and what ends that
 }
 
 // A ReplicaInfo describes a copy.

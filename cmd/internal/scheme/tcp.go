@@ -37,7 +37,7 @@ func (c *tcpCluster) Check(role Role) error {
 }
 
 func (c *tcpCluster) Serve(ctx context.Context, m Memory) (Server, error) {
-	srv, err := c.o.Serve(ctx, overtcp.Memory{ID: m.ID, Size: m.Size, File: m.Path, Huge: m.Huge != HugeOff, Replicas: m.Replicas, Label: m.Label, Room: m.DefaultRoom()})
+	srv, err := c.o.Serve(ctx, overtcp.Memory{ID: m.ID, Size: m.Size, File: m.Path, Huge: m.Huge != HugeOff, Replicas: m.Replicas, MinInSync: m.MinInSync, Label: m.Label, Room: m.DefaultRoom()})
 	if err != nil {
 		return nil, err
 	}

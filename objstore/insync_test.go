@@ -1,0 +1,91 @@
+package objstore
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks/cas"
+)
+
+// With fewer copies in sync than a number is to have, nothing is changed: a change waits, and is made when there are enough again, or fails. Gets go on.
+func TestMinInSync(t *testing.T) {
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 1, 3)
+	mn, spare := w.mns[0], w.c.AddMN(4096)
+	w.c.Require(mn, 3)
+	c := w.client(0, w.open(0, w.config()))
+	set := func(value string) error { return c.Set(b("k"), b(value), Options{TTL: 5000}) }
+	changes := map[string]func() error{
+		"set":     func() error { return set("5") },
+		"touch":   func() error { return c.Touch(b("k"), 6000) },
+		"delete":  func() error { return c.Delete(b("k")) },
+		"another": func() error { return c.Set(b("another"), b("1"), Options{}) },
+		"flush":   func() error { _, err := c.Flush(); return err },
+	}
+	for i := range 300 { // so that some have overflow blocks
+		wantErr(t, "set", c.Set(keyOf(i), b("v"), Options{}), nil)
+	}
+	wantErr(t, "set", set("1"), nil)
+	wantErr(t, "set", c.Set(b("short"), b("v"), Options{TTL: 5}), nil)
+	host := w.c.Group(mn).Replicas[2].ID
+	w.c.KillMN(host)
+	err := set("2")
+	if wantErr(t, "a set that a backup has missed", err, fabric.ErrTooFewCopies); !errors.Is(err, fabric.ErrUnknownOutcome) || fabric.Refused(err) {
+		t.Errorf("the other backup has it: %v", err)
+	}
+	wantValue(t, c, "k", "1")
+	used := func() uint64 {
+		r, err := c.Check(CheckOptions{})
+		if wantErr(t, "check", err, nil); !r.Sound() {
+			t.Error(r)
+		}
+		return r.Nodes[0].Elsewhere
+	}
+	before := used()
+	c.SetNow(10)
+	for what, change := range changes {
+		began := c.port.Now()
+		if err := change(); !errors.Is(err, fabric.ErrTooFewCopies) || errors.Is(err, fabric.ErrUnknownOutcome) || what != "flush" && c.port.Now()-began < 10*fabric.Second {
+			t.Errorf("%s with two copies in sync after %v: %v", what, c.port.Now()-began, err)
+		}
+		wantValue(t, c, "k", "1")
+	}
+	wantMiss(t, c, "short") // it has expired, and is there
+	if now := used(); now > before {
+		t.Errorf("changes that were refused have leaked %d bytes", now-before)
+	}
+	// A copy that is not in sync is none.
+	w.c.At(c.port.Now()+fabric.Second, func() { w.c.AddBackup(mn, spare) })
+	began := c.port.Now()
+	wantErr(t, "set", set("6"), nil)
+	if waited := c.port.Now() - began; waited < fabric.Second || waited > 2*fabric.Second {
+		t.Errorf("the set has waited for %v", waited)
+	}
+	wantErr(t, "promote", w.c.Promote(mn), nil)
+	wantValue(t, w.client(0, w.open(0, w.config())), "k", "6")
+	w.c.Require(mn, 0)
+	c = w.client(0, w.open(0, w.config()))
+	wantErr(t, "set without a minimum", set("7"), nil)
+}
+
+// A change that all backups have, and the primary has not answered, is made when enough copies are in sync again: the one that is promoted is one of too few.
+func TestMinInSyncOverAPromotion(t *testing.T) {
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 1, 2)
+	mn, spare := w.mns[0], w.c.AddMN(4096)
+	w.c.Require(mn, 2)
+	l := &unsure{Locker: cas.New(w.port(0), cas.Config{}), n: w.cns[0], lost: true}
+	c, err := w.open(0, w.config()).Client(l)
+	wantErr(t, "client", err, nil)
+	wantErr(t, "set", c.Set(b("k"), b("1"), Options{}), nil)
+	l.then = func() {
+		wantErr(t, "promote", w.c.Promote(mn), nil)
+		w.c.At(w.c.Now()+fabric.Second, func() { w.c.AddBackup(mn, spare) })
+	}
+	began := c.port.Now()
+	wantErr(t, "set", c.Set(b("k"), b("2"), Options{}), nil)
+	if waited := c.port.Now() - began; waited < fabric.Second {
+		t.Errorf("it was acknowledged after %v, by one copy", waited)
+	}
+	wantValue(t, c, "k", "2")
+}
