@@ -37,7 +37,11 @@ func contentionSystem(name string) (*locks.System, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.New(locks.Config{CNs: contentionCNs, Clients: contentionClients, Counter: clockWord, Tokens: true, LeaseNs: lease})
+	c := locks.Config{CNs: contentionCNs, Clients: contentionClients, Counter: clockWord, Tokens: true, LeaseNs: lease}
+	if name == "drtm" { // its writers wait until the leases of readers have ended
+		c.LeaseNs = lease / 10
+	}
+	return m.New(c)
 }
 
 // contend is one compute node of a contention. It returns when its clients are done, but for its agent, which
