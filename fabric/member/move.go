@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,10 +40,10 @@ func (s *State) Drain(id fabric.MemID) (Step, error) {
 		if others < 0 {
 			others = slices.IndexFunc(g.Replicas, func(r Replica) bool { return r.Host != host.Incarnation && s.usable(r) })
 		}
-		stay := len(slices.DeleteFunc(slices.Clone(g.Replicas), func(r Replica) bool { return !s.stays(r) }))
+		stay := slices.DeleteFunc(slices.Clone(g.Replicas), func(r Replica) bool { return !s.stays(r) })
 		switch {
-		case stay < g.Factor && len(g.Replicas) < maxReplicas, s.copies(g, host.Incarnation) < g.Factor:
-			return s.addTo(g, func(m *MN) bool { return m.ID != id })
+		case len(stay) < g.Factor && len(g.Replicas) < maxReplicas, s.copies(g, host.Incarnation) < g.Factor:
+			return s.addTo(g, stay, func(m *MN) bool { return m.ID != id })
 		case i == 0:
 			return g.step(Promote, g.Replicas[others]), nil
 		default:
@@ -60,8 +61,8 @@ func (s *State) Undrain(id fabric.MemID) (Step, error) {
 	return Step{}, nil
 }
 
-// Rebalance returns the next step by which each number comes to be served by the memory node that has joined with it, and memory nodes have equally many backups of others, where there is
-// room. As with Drain no number has fewer copies than it is to have. Memory nodes that were drained get copies again.
+// Rebalance returns the next step by which each number comes to be served by the memory node that has joined with it, its copies are on memory nodes with different labels, and memory nodes
+// have equally many backups of others, where there is room. As with Drain no number has fewer copies than it is to have. Memory nodes that were drained get copies again.
 func (s *State) Rebalance() (Step, error) {
 	for _, g := range s.Groups {
 		if step, _ := s.Undrain(g.ID); step.Change != nil {
@@ -87,12 +88,19 @@ func (s *State) Rebalance() (Step, error) {
 			return Step{What: what}, nil
 		}
 		if s.copies(g, 0) > g.Factor {
-			return g.step(Drop, slices.MaxFunc(g.Replicas[1:], func(a, b Replica) int { return s.backups(a.Host) - s.backups(b.Host) })), nil
+			return g.step(Drop, slices.MaxFunc(g.Replicas[1:], func(a, b Replica) int {
+				return cmp.Or(s.near(g, a)-s.near(g, b), s.backups(a.Host)-s.backups(b.Host))
+			})), nil
 		}
 	}
 	for _, g := range s.Groups {
 		for _, r := range g.Replicas[1:] {
-			step, err := s.addTo(g, func(m *MN) bool { return s.backups(m.Incarnation)+2 <= s.backups(r.Host) })
+			rest := slices.DeleteFunc(slices.Clone(g.Replicas), func(x Replica) bool { return x == r })
+			was, hosts := s.near(g, r), s.hosts()
+			step, err := s.addTo(g, rest, func(m *MN) bool {
+				n := near(rest, m, hosts)
+				return n < was || n == was && s.backups(m.Incarnation)+2 <= s.backups(r.Host)
+			})
 			if err == nil {
 				return step, nil
 			}
@@ -110,7 +118,7 @@ func (s *State) homeward(g *Group, home *MN) (Step, error) {
 	case i > 1 && s.copies(g, 0) > g.Factor:
 		return g.step(Drop, g.Replicas[1]), nil
 	case len(g.Replicas)-i < g.Factor:
-		return s.addTo(g, func(*MN) bool { return true })
+		return s.addTo(g, g.Replicas[i:], func(*MN) bool { return true })
 	}
 	return g.step(Promote, g.Replicas[i]), nil
 }
@@ -127,13 +135,27 @@ func (g *Group) step(kind ChangeKind, r Replica) Step {
 	return Step{&Change{ID: g.ID, Kind: kind, Host: r.Host, Seen: g.Changed}, fmt.Sprintf(what, g.ID, r.ID)}
 }
 
-// addTo returns a step that makes another copy.
-func (s *State) addTo(g *Group, ok func(*MN) bool) (Step, error) {
+// hosts returns the memory nodes.
+func (s *State) hosts() []*MN {
 	hosts := make([]*MN, len(s.MNs))
 	for i := range s.MNs {
 		hosts[i] = &s.MNs[i]
 	}
-	best := bestHost(g, hosts, slices.Values(s.Groups), ok)
+	return hosts
+}
+
+// near returns how many other replicas of a group are on memory nodes with the label of a replica's.
+func (s *State) near(g *Group, r Replica) int {
+	hosts := s.hosts()
+	if i := slices.IndexFunc(hosts, func(m *MN) bool { return m.Incarnation == r.Host }); i >= 0 {
+		return near(g.Replicas, hosts[i], hosts)
+	}
+	return 0
+}
+
+// addTo returns a step that makes another copy, beside those that stay.
+func (s *State) addTo(g *Group, stay []Replica, ok func(*MN) bool) (Step, error) {
+	best := bestHost(g, stay, s.hosts(), slices.Values(s.Groups), ok)
 	if best == nil || len(g.Replicas) >= maxReplicas {
 		return Step{}, fmt.Errorf("%w: number %v, of %d bytes", ErrNoHost, g.ID, g.Size)
 	}

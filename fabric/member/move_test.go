@@ -2,6 +2,7 @@ package member_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -118,6 +119,49 @@ func TestRebalance(t *testing.T) {
 	for id, n := range backups {
 		if n > 2 || len(backups) < 3 {
 			t.Errorf("mn%d has %d backups: %v, after %q", id, n, backups, steps)
+		}
+	}
+}
+
+// A rebalance puts the copies of a number on memory nodes with different labels, if there are enough labels, whatever came first: where copies are at first depends on who joined when. A drain
+// keeps them there.
+func TestRebalanceKeepsLabelsApart(t *testing.T) {
+	for seed := range uint64(300) {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		n, copies := 3+rnd.IntN(5), 2+rnd.IntN(2)
+		labels := copies + rnd.IntN(2)
+		n = max(n, labels+1)
+		l := member.NewLedger(4)
+		for id := range n {
+			joinMN(t, l, member.MN{ID: fabric.MemID(id), Size: 1 << 20, Replicas: copies, Room: 8 << 20, Label: string(rune('a' + min(id, rnd.IntN(n))%labels))})
+			ackAll(l)
+			syncAll(t, l)
+		}
+		apart := func(what string, drained int) {
+			t.Helper()
+			label, distinct := map[fabric.MemID]string{}, map[string]bool{}
+			for _, m := range l.State().MNs {
+				if label[m.ID] = m.Label; int(m.ID) != drained {
+					distinct[m.Label] = true
+				}
+			}
+			for id := range l.Groups {
+				seen := map[string]bool{}
+				for _, h := range hosts(l, id) {
+					seen[label[h]] = true
+				}
+				if len(seen) < min(copies, len(distinct)) {
+					t.Errorf("seed %d, %s: %v is on %v, of labels %v", seed, what, id, hosts(l, id), label)
+				}
+			}
+		}
+		if _, err := moves(t, l, (*member.State).Rebalance); err != nil {
+			t.Fatal(err)
+		}
+		apart("rebalanced", -1)
+		id := rnd.IntN(n)
+		if _, err := moves(t, l, func(s *member.State) (member.Step, error) { return s.Drain(fabric.MemID(id)) }); err == nil {
+			apart("drained", id)
 		}
 	}
 }

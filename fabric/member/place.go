@@ -52,18 +52,19 @@ func (l *Ledger) bestHost(g *Group) *Entry {
 			hosts, entries[e.MN.Incarnation] = append(hosts, &e.MN), e
 		}
 	}
-	if best := bestHost(g, hosts, maps.Values(l.Groups), func(*MN) bool { return true }); best != nil {
+	stay := slices.DeleteFunc(slices.Clone(g.Replicas), func(r Replica) bool { return draining(r.Host, maps.Values(l.Groups)) })
+	if best := bestHost(g, stay, hosts, maps.Values(l.Groups), func(*MN) bool { return true }); best != nil {
 		return entries[best.Incarnation]
 	}
 	return nil
 }
 
-// bestHost returns, of some memory nodes, that on which a new backup of a number is best: with a label that no other replica's host has, if there is one; with the fewest backups;
+// bestHost returns, of some memory nodes, that on which a new backup of a number is best: with a label that no host of a replica has that stays, if there is one; with the fewest backups;
 // the next after the number, so that the load of one that fails goes to several. nil: there is none with room.
-func bestHost(g *Group, hosts []*MN, groups iter.Seq[*Group], ok func(*MN) bool) (best *MN) {
+func bestHost(g *Group, stay []Replica, hosts []*MN, groups iter.Seq[*Group], ok func(*MN) bool) (best *MN) {
 	compare := func(a, b *MN) int {
 		after := func(m *MN) int { return int(uint8(m.ID - g.ID - 1)) }
-		return cmp.Or(near(g, a, hosts)-near(g, b, hosts), backups(a.Incarnation, groups)-backups(b.Incarnation, groups), after(a)-after(b))
+		return cmp.Or(near(stay, a, hosts)-near(stay, b, hosts), backups(a.Incarnation, groups)-backups(b.Incarnation, groups), after(a)-after(b))
 	}
 	for _, m := range hosts {
 		if g.Find(m.Incarnation) < 0 && hasRoom(m, g, groups) && !draining(m.Incarnation, groups) && ok(m) && (best == nil || compare(m, best) < 0) {
@@ -73,10 +74,10 @@ func bestHost(g *Group, hosts []*MN, groups iter.Seq[*Group], ok func(*MN) bool)
 	return best
 }
 
-// near returns how many replicas of a group are on memory nodes with the label of a host. Hosts without a label are near to none.
-func near(g *Group, host *MN, hosts []*MN) (n int) {
+// near returns how many of some replicas are on other memory nodes with the label of a host. Hosts without a label are near to none.
+func near(list []Replica, host *MN, hosts []*MN) (n int) {
 	for _, m := range hosts {
-		if host.Label != "" && m.Label == host.Label && g.Find(m.Incarnation) >= 0 {
+		if host.Label != "" && m.Label == host.Label && m != host && slices.ContainsFunc(list, func(r Replica) bool { return r.Host == m.Incarnation }) {
 			n++
 		}
 	}
