@@ -138,7 +138,7 @@ type ValueWriter struct {
 
 // Writer begins to store a value of a size, until ctx ends.
 func (st *Store) Writer(ctx context.Context, key []byte, size int64, o SetOptions) (*ValueWriter, error) {
-	if _, err := seconds(o.TTL); err != nil {
+	if _, err := millis(o.TTL); err != nil {
 		return nil, err
 	}
 	if size < 0 || size > int64(st.MaxValue()) {
@@ -223,13 +223,10 @@ func (w *ValueWriter) put() error {
 	if w.up == nil {
 		return w.st.Set(w.ctx, w.key, w.small, w.options)
 	}
-	ttl, err := seconds(w.options.TTL)
-	if err != nil {
-		return err
-	}
 	return w.st.store(w.ctx, w.options, func(c *objstore.Client, o objstore.Options) error {
 		return c.Update(w.key, objstore.Update{Apply: func(*objstore.Object) objstore.Change {
-			return objstore.Change{Action: objstore.Put, Upload: w.up, Flags: o.Flags, Expiry: c.ExpiryOf(ttl)}
+			second, early := c.ExpiryOf(o)
+			return objstore.Change{Action: objstore.Put, Upload: w.up, Flags: o.Flags, Expiry: second, Early: early}
 		}})
 	})
 }

@@ -140,3 +140,56 @@ func TestValueStreamsThatEnd(t *testing.T) {
 	}
 	check(0)
 }
+
+// A TTL is exact to the millisecond: of Set, of Touch, and of a value that a ValueWriter stores in segments.
+func TestTTLIsExact(t *testing.T) {
+	c, _ := open(t, declock.WithMemory(128<<20))
+	ctx, key := t.Context(), []byte("k")
+	st, err := c.Store(ctx, "s", objstore.Config{MaxValue: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := make([]byte, st.Segment()+1)
+	for i := range 12 {
+		life := time.Duration(20+17*i) * time.Millisecond
+		o := declock.SetOptions{TTL: life}
+		if i%3 == 1 {
+			o.TTL = time.Hour
+		}
+		began := time.Now()
+		if i%3 < 2 {
+			err = st.Set(ctx, key, []byte("v"), o)
+		} else {
+			var w *declock.ValueWriter
+			if w, err = st.Writer(ctx, key, int64(len(large)), o); err == nil {
+				_, err = w.Write(large)
+				began = time.Now()
+				err = errors.Join(err, w.Close())
+			}
+		}
+		if i%3 == 1 && err == nil {
+			began = time.Now()
+			err = st.Touch(ctx, key, life)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for stored := time.Now(); ; time.Sleep(time.Millisecond / 2) {
+			asked := time.Now()
+			_, err := st.GetItem(ctx, key, nil)
+			gone := errors.Is(err, objstore.ErrNotFound)
+			if err != nil && !gone {
+				t.Fatal(err)
+			}
+			if gone && time.Since(began) < life {
+				t.Fatalf("%v: gone after %v", life, time.Since(began))
+			}
+			if !gone && asked.Sub(stored) > life+2*time.Millisecond {
+				t.Fatalf("%v: there after %v", life, asked.Sub(stored))
+			}
+			if gone {
+				break
+			}
+		}
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/declock/declock/objstore"
@@ -12,7 +11,7 @@ import (
 
 // SetOptions of an object that is stored. The zero value is good for most.
 type SetOptions struct {
-	// TTL is how long the object lives at least. The store counts in seconds: it is gone less than a second, and what TTL lacks to a full one, later.
+	// TTL is how long the object lives, to the millisecond: what is not a whole one is rounded up.
 	// 0 is for ever.
 	TTL time.Duration
 	// Flags are the program's own: see objstore.Item.
@@ -22,12 +21,16 @@ type SetOptions struct {
 // ErrTTL: a TTL below 0.
 var ErrTTL = errors.New("declock: negative TTL")
 
-// seconds returns a TTL as the store has it.
-func seconds(ttl time.Duration) (uint32, error) {
+// millis returns a TTL as the store has it.
+func millis(ttl time.Duration) (uint64, error) {
 	if ttl < 0 {
 		return 0, fmt.Errorf("%w: %v", ErrTTL, ttl)
 	}
-	return uint32(min((ttl+time.Second-1)/time.Second, math.MaxUint32)), nil
+	ms := uint64(ttl / time.Millisecond)
+	if ttl%time.Millisecond != 0 {
+		ms++
+	}
+	return ms, nil
 }
 
 // Get appends the value of a key to dst, which may be nil, and returns the result. objstore.ErrNotFound: there is none.
@@ -71,11 +74,11 @@ func (st *Store) CompareAndSwap(ctx context.Context, key, value []byte, o SetOpt
 }
 
 func (st *Store) store(ctx context.Context, o SetOptions, f func(*objstore.Client, objstore.Options) error) error {
-	ttl, err := seconds(o.TTL)
+	ttl, err := millis(o.TTL)
 	if err != nil {
 		return err
 	}
-	return st.shared.do(ctx, func(c *objstore.Client) error { return f(c, objstore.Options{Flags: o.Flags, TTL: ttl}) })
+	return st.shared.do(ctx, func(c *objstore.Client) error { return f(c, objstore.Options{Flags: o.Flags, Millis: ttl}) })
 }
 
 // Append adds data behind the value; flags and expiry stay. objstore.ErrNotFound: there is no object.
@@ -113,11 +116,11 @@ func (st *Store) Decr(ctx context.Context, key []byte, delta uint64) (v uint64, 
 
 // Touch gives the object a new TTL from now; 0 is for ever. objstore.ErrNotFound: there is none.
 func (st *Store) Touch(ctx context.Context, key []byte, ttl time.Duration) error {
-	s, err := seconds(ttl)
+	ms, err := millis(ttl)
 	if err != nil {
 		return err
 	}
-	return st.shared.do(ctx, func(c *objstore.Client) error { return c.Touch(key, s) })
+	return st.shared.do(ctx, func(c *objstore.Client) error { return c.TouchAs(key, objstore.Options{Millis: ms}) })
 }
 
 // Update changes the object of a key as a function decides that sees it: see objstore.Update. It is called under the

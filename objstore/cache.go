@@ -37,14 +37,17 @@ type Item struct {
 	Flags uint32
 	CAS   uint64 // unique of this version of the object: see CompareAndSwap
 	// Expiry and Access are the seconds of the store's clock (Client.Now) in which the object expires, 0 is never, and in which it was
-	// used last, about. An adapter to another cache may leave them out.
+	// used last, about. It expires Early milliseconds before Expiry begins. An adapter to another cache may leave them out.
 	Expiry, Access uint32
+	Early          uint16
 }
 
 // Options of an object that is stored.
 type Options struct {
 	Flags uint32 // the user's own
 	TTL   uint32 // seconds until the object expires, at least, and less than one more; 0 is never
+	// Millis, if not 0, is in the place of TTL: milliseconds until the object expires, neither more nor less by the clock of the client.
+	Millis uint64
 }
 
 // Cache is one client's view of a cache, with memcached's meaning of each

@@ -327,7 +327,7 @@ func (k *checker) checkObject(bucket, slot fabric.Addr, w slotWord, b []byte) {
 	k.nr.KeyBytes += uint64(h.keyLen)
 	k.nr.ValueBytes += uint64(h.valueLen)
 	k.nr.ChunkBytes += w.class().size()
-	if h.expired(k.c.now()) {
+	if h.expired(k.c.Clock()) {
 		k.nr.Expired++
 	}
 }

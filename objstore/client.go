@@ -192,19 +192,6 @@ func (c *Client) SetNow(seconds uint32) { c.nowS = seconds }
 
 func (c *Client) now() uint32 { return uint32(c.Clock() / fabric.Second) }
 
-// expiry returns the second of expiry of a TTL. It counts from the next full second, so that an object lives for its TTL at least, and
-// less than a second longer.
-func (c *Client) expiry(ttl uint32) uint32 {
-	if ttl == 0 {
-		return 0
-	}
-	now := c.nowS
-	if now == 0 {
-		now = uint32((c.port.Now() + fabric.Second - 1) / fabric.Second)
-	}
-	return max(now+min(ttl, ^uint32(0)-now), 1)
-}
-
 func (c *Client) nextUnique(node int) (uint64, error) {
 	u := &c.uniques[node]
 	if u.next == u.end {

@@ -136,10 +136,9 @@ func (c *Client) evictOldest(n *handle.Part, cand []candidate) (chunk, error) {
 	}
 	var meta [candidates]header
 	for i := range cand {
-		old := c.ops[i].Old
-		meta[i] = header{access: uint32(old), expiry: uint32(old >> 32)}
+		meta[i].expiry, meta[i].access = fromMeta(c.ops[i].Old)
 	}
-	now := c.now()
+	now := c.Clock()
 	var tried [candidates]bool
 	for range min(evictTries, len(cand)) {
 		best := -1
@@ -150,21 +149,21 @@ func (c *Client) evictOldest(n *handle.Part, cand []candidate) (chunk, error) {
 		}
 		tried[best] = true
 		v := &cand[best]
-		var expiry uint32 // an expired object that is given more time now is no victim
+		var expires expiry // an expired object that is given more time now is no victim
 		if meta[best].expired(now) {
-			expiry = meta[best].expiry
+			expires = meta[best].expiry
 		}
 		err := c.evictOwner(n, v.word)
 		if err != nil {
 			return chunk{}, err
 		}
-		ch, err := c.unlink(n, v.bucket, v.slot, v.word, expiry)
+		ch, err := c.unlink(n, v.bucket, v.slot, v.word, expires)
 		if err != nil {
 			return chunk{}, err
 		}
 		if !ch.none() {
 			c.evicted(n, v.word)
-			if expiry != 0 {
+			if expires != (expiry{}) {
 				c.stats.Expired++
 			} else {
 				c.stats.Evictions++
@@ -175,21 +174,22 @@ func (c *Client) evictOldest(n *handle.Part, cand []candidate) (chunk, error) {
 	return chunk{}, nil
 }
 
-func evictBefore(a, b *header, now uint32) bool {
+func evictBefore(a, b *header, now fabric.Time) bool {
 	if ea, eb := a.expired(now), b.expired(now); ea != eb {
 		return ea
 	}
-	return int32(a.access-b.access) < 0
+	s := uint32(now / fabric.Second)
+	return int32(a.access.at(s)-b.access.at(s)) < 0
 }
 
 // unlink takes the object of word out of its slot, under the lock of the bucket if that is
 // free, and returns its chunk; the zero chunk if the lock was busy or the slot
-// has changed. expiry, if not zero, is when the object expired: then one that was given another time
+// has changed. expires, if not zero, is when the object expired: then one that was given another time
 // since stays. (The word comes back with one in 64 of the next objects in its chunk: what then expired at the same time goes as well.)
-func (c *Client) unlink(n *handle.Part, bucket, slot fabric.Addr, word slotWord, expiry uint32) (chunk, error) {
+func (c *Client) unlink(n *handle.Part, bucket, slot fabric.Addr, word slotWord, expires expiry) (chunk, error) {
 	reads := c.reads[:1]
 	reads[0] = fabric.Load(slot)
-	if expiry != 0 {
+	if expires != (expiry{}) {
 		reads = c.reads[:2]
 		first := fabric.At(bucket.MN(), word.chunk().offset()).In(bucket.Generation())
 		reads[1] = fabric.Load(first.Add(metaOffset))
@@ -201,7 +201,11 @@ func (c *Client) unlink(n *handle.Part, bucket, slot fabric.Addr, word slotWord,
 		}
 		return chunk{}, fmt.Errorf("objstore: evict: %w", err)
 	}
-	changed := slotWord(reads[0].Old) != word || expiry != 0 && uint32(reads[1].Old>>32) != expiry
+	changed := slotWord(reads[0].Old) != word
+	if expires != (expiry{}) && !changed {
+		now, _ := fromMeta(reads[1].Old)
+		changed = now != expires
+	}
 	ops := c.ops[:1]
 	if changed {
 		ops = nil

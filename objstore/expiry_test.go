@@ -33,6 +33,45 @@ func TestTTLIsALeast(t *testing.T) {
 	}
 }
 
+// An object that is stored or touched with milliseconds to live is there until then and no longer, whenever in a second that is; a get that writes its access time, an append and
+// an addition change nothing about it.
+func TestMillisAreExact(t *testing.T) {
+	const ms, second = fabric.Millisecond, fabric.Second
+	for i, at := range []fabric.Time{0, 1, ms / 2, 400 * ms, second - 1} {
+		for _, life := range []uint64{1, 30, 999, 1000, 1001, 90_500} {
+			_, c := one(t, nil)
+			pauseTo := func(at fabric.Time) { wantErr(t, "pause", c.port.Pause(at), nil) }
+			pauseTo(5*second + at)
+			o := Options{Millis: life}
+			if i%2 == 1 {
+				o = Options{TTL: 7}
+			}
+			began := c.port.Now()
+			wantErr(t, "set", c.Set(b("k"), b("17"), o), nil)
+			if i%2 == 1 {
+				began = c.port.Now()
+				wantErr(t, "touch", c.TouchAs(b("k"), Options{Millis: life}), nil)
+			}
+			ended := c.port.Now()
+			if life > 60_000 {
+				pauseTo(began + 40*second) // its access time is to be written
+				wantValue(t, c, "k", "17")
+				wantErr(t, "append", c.Append(b("k"), b("0")), nil)
+				_, err := c.Incr(b("k"), 1)
+				wantErr(t, "incr", err, nil)
+				wantErr(t, "expire", c.Update(b("k"), Update{Read: -1, Apply: func(o *Object) Change {
+					return Change{Action: Expire, Expiry: o.Expiry, Early: o.Early}
+				}}), nil)
+			}
+			pauseTo(began + fabric.Time(life)*ms - 10*fabric.Microsecond) // a get takes less
+			_, err := c.Get(b("k"))
+			wantErr(t, "get before the end", err, nil)
+			pauseTo(ended + fabric.Time(life+1)*ms)
+			wantMiss(t, c, "k")
+		}
+	}
+}
+
 // A get finds an object expired and has released the lock when another client gives it more time (by a clock that is
 // behind), or deletes it and puts another into the same chunk, with the same slot word: what was acknowledged stays.
 func TestExpiredObjectThatChangesStays(t *testing.T) {

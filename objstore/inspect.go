@@ -33,8 +33,9 @@ type SlotDump struct {
 	Flags   uint32 `json:"flags"`
 	CAS     uint64 `json:"cas"`
 	Access  uint32 `json:"access_s"`
-	Expiry  uint32 `json:"expiry_s"`        // 0: never
-	Err     error  `json:"error,omitempty"` // why the object makes no sense
+	Expiry  uint32 `json:"expiry_s"`           // 0: never
+	Early   uint16 `json:"early_ms,omitempty"` // how long before it
+	Err     error  `json:"error,omitempty"`    // why the object makes no sense
 }
 
 // A fault is an error that is text in JSON.
@@ -138,7 +139,8 @@ func (c *Client) inspectSlot(n *handle.Part, w slotWord, s *SlotDump) error {
 	}
 	s.Key = string(c.obj[headerSize : headerSize+int(h.keyLen)])
 	s.Segment, s.List = h.kind == kindSegment, h.kind == kindList
-	s.Size, s.Flags, s.CAS, s.Access, s.Expiry = int(h.valueLen), h.flags, h.unique, h.access, h.expiry
+	s.Size, s.Flags, s.CAS, s.Access, s.Expiry = int(h.valueLen), h.flags, h.unique, h.access.at(c.now()), h.expiry.second
+	s.Early = h.expiry.early
 	if value := c.obj[headerSize+int(h.keyLen) : size]; s.List && len(value) >= 4 {
 		s.Size = int(binary.LittleEndian.Uint32(value))
 	}

@@ -24,8 +24,11 @@ func (u *Upload) Span(i int) (from, n int) { return u.l.span(i) }
 // Size returns the length of the value.
 func (u *Upload) Size() int { return u.l.size }
 
-// ExpiryOf returns the second of the store's clock in which an object with a TTL from now expires, as Set has it: for Change.Expiry.
-func (c *Client) ExpiryOf(ttl uint32) uint32 { return c.expiry(ttl) }
+// ExpiryOf returns when an object expires that Set stores now: for Change.Expiry and Early.
+func (c *Client) ExpiryOf(o Options) (second uint32, early uint16) {
+	e := c.expiryOf(o)
+	return e.second, e.early
+}
 
 // Upload begins to store a value of a size. head is how many bytes of its beginning, at most 64, Change.Value has: all else is in segments, so there must be more.
 func (c *Client) Upload(key []byte, head, size int) (*Upload, error) {
@@ -202,7 +205,7 @@ func (c *Client) extendLarge(key, data []byte, before bool) error {
 		if before {
 			first, second = data, o.Value
 		}
-		return Change{Action: Put, Value: slices.Concat(first, second), Flags: o.Flags, Expiry: o.Expiry}
+		return Change{Action: Put, Value: slices.Concat(first, second), Flags: o.Flags, Expiry: o.Expiry, Early: o.Early}
 	}})
 }
 
@@ -277,7 +280,7 @@ type decision struct {
 	key    [MaxKey]byte // of the operation
 	found  bool
 	unique uint64
-	expiry uint32
+	expiry expiry
 	change Change
 	head   [listHeadSize]byte
 	up     *Upload
@@ -306,7 +309,7 @@ func (c *Client) putList(k *work, now uint32, d *decision) error {
 	}
 	k.list = true
 	n := c.outList(d.up, d.head[:d.up.l.headLen])
-	h := header{access: now, expiry: d.change.Expiry, flags: d.change.Flags, valueLen: uint32(n - headerSize - uint64(len(k.key)))}
+	h := header{access: access{second: now}, expiry: d.change.expiry(), flags: d.change.Flags, valueLen: uint32(n - headerSize - uint64(len(k.key)))}
 	err = c.storeObject(k, &h, to, c.out[:n])
 	c.conclude(d.up, err, k.unknown)
 	return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/memory/reclaim"
 	"github.com/declock/declock/memory/slab"
 )
@@ -197,7 +198,7 @@ func (w linkWord) chunk() (ch chunk, ok bool) {
 //
 //	offset  bytes
 //	  0       8   unique of this version of the object
-//	  8       4   second of the last access, about  \ one word: replaced in place
+//	  8       4   second of the last access, about  \ one word: replaced in place (expiry.go)
 //	 12       4   second of expiry, 0 is never      /
 //	 16       4   flags
 //	 20       4   length of the value
@@ -209,8 +210,8 @@ func (w linkWord) chunk() (ch chunk, ok bool) {
 //	 32           key, value
 type header struct {
 	unique   uint64
-	access   uint32
-	expiry   uint32
+	access   access
+	expiry   expiry
 	flags    uint32
 	valueLen uint32
 	keyLen   uint8
@@ -231,9 +232,9 @@ func (h *header) checkOf(hash uint64) uint32 {
 }
 
 // meta is the word of access and expiry.
-func (h *header) meta() uint64 { return uint64(h.expiry)<<32 | uint64(h.access) }
+func (h *header) meta() uint64 { return metaWord(h.expiry, h.access) }
 
-func (h *header) expired(now uint32) bool { return h.expiry != 0 && now >= h.expiry }
+func (h *header) expired(now fabric.Time) bool { return h.expiry.passed(now) }
 
 // size returns the bytes of the object.
 func (h *header) size() uint64 { return headerSize + uint64(h.keyLen) + uint64(h.valueLen) }
@@ -254,8 +255,7 @@ func (h *header) encode(b []byte) {
 func (h *header) decode(b []byte, w slotWord) error {
 	_ = b[headerSize-1]
 	h.unique = binary.LittleEndian.Uint64(b)
-	h.access = binary.LittleEndian.Uint32(b[metaOffset:])
-	h.expiry = binary.LittleEndian.Uint32(b[metaOffset+4:])
+	h.expiry, h.access = fromMeta(wordAt(b, metaOffset/8))
 	h.flags = binary.LittleEndian.Uint32(b[16:])
 	h.valueLen = binary.LittleEndian.Uint32(b[20:])
 	k := binary.LittleEndian.Uint32(b[24:])

@@ -96,7 +96,7 @@ func TestSlotGolden(t *testing.T) {
 }
 
 func TestHeaderGolden(t *testing.T) {
-	h := header{unique: 0x0102030405060708, access: 0x11121314, expiry: 0x21222324, flags: 0x31323334,
+	h := header{unique: 0x0102030405060708, access: access{second: 0x11121314}, expiry: expiry{second: 0x21222324}, flags: 0x31323334,
 		valueLen: 0x41, keyLen: 3, class: 5, check: 0x51525354}
 	var b [headerSize]byte
 	h.encode(b[:])
@@ -107,6 +107,37 @@ func TestHeaderGolden(t *testing.T) {
 	var d header
 	if err := d.decode(b[:], makeSlot(0, chunk{off64: 1, class: 5}, 384, 0)); err != nil || d != h {
 		t.Error(d, err)
+	}
+}
+
+// The word of access and expiry, in both forms. Words that programs have written which count in seconds are read as they meant them.
+func TestMetaGolden(t *testing.T) {
+	for _, x := range []struct {
+		expiry expiry
+		access uint32
+		word   uint64
+		seen   uint32 // access as it is read, a day later
+	}{
+		{expiry{}, 1_800_000_000, 0x6b49d200, 1_800_000_000},
+		{expiry{}, 1 << 31, 1 << 31, 1 << 31},
+		{expiry{second: 1_800_000_100}, 1_800_000_003, 0x6b49d264_6b49d203, 1_800_000_003},
+		{expiry{1_800_000_100, 999}, 1_800_000_003, 0x6b49d264_fcf27480, 1_800_000_000},
+		{expiry{1_800_000_100, 1}, 1_800_000_003, 0x6b49d264_80327480, 1_800_000_000},
+		{expiry{second: 1 << 31}, 1<<31 + 5, 0x80000000_80000001, 1<<31 + 4},
+	} {
+		if got := metaWord(x.expiry, access{second: x.access}); got != x.word {
+			t.Errorf("%+v, %d: %#x, want %#x", x.expiry, x.access, got, x.word)
+		}
+		e, a := fromMeta(x.word)
+		if got := a.at(x.access + 86400); e != x.expiry || got != x.seen {
+			t.Errorf("%#x is read as %+v, %d", x.word, e, got)
+		}
+		if got := a.at(x.access - 100); got != x.seen { // by a clock that is behind
+			t.Errorf("%#x: access %d", x.word, got)
+		}
+		if mask := expiryMask(x.word); x.word&mask&fineMark != metaWord(x.expiry, access{second: x.access + 1000})&mask&fineMark {
+			t.Errorf("%#x: mask %#x", x.word, mask)
+		}
 	}
 }
 

@@ -150,7 +150,7 @@ func (c *Client) releaseRefreshed(k *work, ops []fabric.Op) error {
 	}
 	if err := c.l.Release(&c.hold, ops); err != nil {
 		c.unsettle(k.n, k.bucket)
-		if x := &ops[0]; mirrored && c.succeeded(k, err, x.Addr, k.h.meta(), expiryMask) {
+		if x := &ops[0]; mirrored && c.succeeded(k, err, x.Addr, k.h.meta(), expiryMask(k.h.meta())) {
 			return nil
 		}
 		return fmt.Errorf("objstore: %w", err)

@@ -66,7 +66,7 @@ func (c *Client) getUnregistered(k *work) (Item, error) {
 			switch {
 			case err != nil:
 				return Item{}, err
-			case s == absent, s == present && k.h.expired(c.now()):
+			case s == absent, s == present && k.h.expired(c.Clock()):
 				return Item{}, ErrNotFound
 			case s == present:
 				return c.item(k), nil

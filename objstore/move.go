@@ -27,7 +27,7 @@ func (c *Client) evictor(n *handle.Part) slab.Evict {
 			if err := c.evictOwner(n, v.word); err != nil {
 				return got, err
 			}
-			ch, err := c.unlink(n, v.bucket, v.slot, v.word, 0)
+			ch, err := c.unlink(n, v.bucket, v.slot, v.word, expiry{})
 			if err != nil || ch.none() {
 				return got, err
 			}

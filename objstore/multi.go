@@ -291,10 +291,11 @@ func (c *Client) settleSecond(u *unit) {
 
 // takeValues appends what was found to dst.
 func (c *Client) takeValues(dst []byte) []byte {
-	b, now, size := &c.batch, c.now(), 0
+	b, clock, size := &c.batch, c.Clock(), 0
+	now := uint32(clock / fabric.Second)
 	for i := range b.units {
 		u := &b.units[i]
-		if u.outcome == present && (u.h.expired(now) || c.stale(&u.work, now) || u.h.kind == kindList) {
+		if u.outcome == present && (u.h.expired(clock) || c.stale(&u.work, now) || u.h.kind == kindList) {
 			u.outcome = unclear // another client may have given it more time since; segments are read one after the other
 		}
 		if u.outcome == present {

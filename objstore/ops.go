@@ -59,8 +59,9 @@ func (c *Client) getOnce(k *work) (Item, error) {
 	if !k.found {
 		return Item{}, c.unlock(ErrNotFound)
 	}
-	now := c.now()
-	if k.h.expired(now) {
+	clock := c.Clock()
+	now := uint32(clock / fabric.Second)
+	if k.h.expired(clock) {
 		if err := c.unlock(nil); err != nil {
 			return Item{}, err
 		}
@@ -83,19 +84,24 @@ func (c *Client) item(k *work) Item {
 		c.stats.Hits++
 	}
 	c.stats.BytesRead += uint64(len(v))
-	return Item{Value: v, Flags: k.h.flags, CAS: k.h.unique, Expiry: k.h.expiry, Access: k.h.access}
+	return k.h.item(v, c.now())
+}
+
+// item returns an object with a value, for the user.
+func (h *header) item(value []byte, now uint32) Item {
+	return Item{Value: value, Flags: h.flags, CAS: h.unique, Expiry: h.expiry.second, Early: h.expiry.early, Access: h.access.at(now)}
 }
 
 // stale reports whether the object's access time is to be written.
 func (c *Client) stale(k *work, now uint32) bool {
-	return int32(now-k.h.access) >= int32(c.s.cfg.AccessRefreshS)
+	return int32(now-k.h.access.at(now)) >= int32(c.s.cfg.AccessRefreshS)
 }
 
 // refresh returns the operation that gives the object a new access time. Under
 // a shared lock others may do the same at the same time: no client changes the
 // expiry beside it then.
 func (c *Client) refresh(k *work, now uint32) []fabric.Op {
-	k.h.access = now
+	k.h.access = access{second: now}
 	c.before[0] = fabric.Store(k.n.At(k.word.chunk().off64).Add(metaOffset), k.h.meta())
 	return c.before[:1]
 }
@@ -210,12 +216,12 @@ func (c *Client) storeOnce(k *work, b []byte, o Options, cond condition, unique 
 		c.free(k.n, ch)
 		return err
 	}
-	now := c.now()
-	if err := cond.check(k.found && !k.h.expired(now), k.h.unique, unique); err != nil {
+	clock := c.Clock()
+	if err := cond.check(k.found && !k.h.expired(clock), k.h.unique, unique); err != nil {
 		c.free(k.n, ch)
 		return c.unlockAsFound(k, err)
 	}
-	h := header{access: now, expiry: c.expiry(o.TTL), flags: o.Flags, valueLen: uint32(len(b) + len(k.tail) - headerSize - len(k.key))}
+	h := header{access: access{second: uint32(clock / fabric.Second)}, expiry: c.expiryOf(o), flags: o.Flags, valueLen: uint32(len(b) + len(k.tail) - headerSize - len(k.key))}
 	return c.storeObject(k, &h, ch, b)
 }
 
@@ -371,7 +377,7 @@ func (c *Client) lookupLive(k *work) error {
 	if !k.found {
 		return c.unlockAsFound(k, ErrNotFound)
 	}
-	if k.h.expired(c.now()) {
+	if k.h.expired(c.Clock()) {
 		if err := c.remove(k); err != nil {
 			return err
 		}
@@ -382,7 +388,10 @@ func (c *Client) lookupLive(k *work) error {
 }
 
 // Touch implements Cache. It replaces the one word of access and expiry in place.
-func (c *Client) Touch(key []byte, ttl uint32) error {
+func (c *Client) Touch(key []byte, ttl uint32) error { return c.TouchAs(key, Options{TTL: ttl}) }
+
+// TouchAs gives the object the time of expiry that it would have if it were stored now with options.
+func (c *Client) TouchAs(key []byte, o Options) error {
 	k := work{head: true}
 	if err := c.beginChange(&k, key); err != nil {
 		return err
@@ -393,7 +402,7 @@ func (c *Client) Touch(key []byte, ttl uint32) error {
 		if err := c.lookupLive(&k); err != nil {
 			return err
 		}
-		k.h.expiry = c.expiry(ttl)
+		k.h.expiry = c.expiryOf(o)
 		return c.releaseRefreshed(&k, c.refresh(&k, c.now()))
 	})
 }
@@ -447,7 +456,7 @@ func (c *Client) extendOnce(k *work, data []byte, before bool) error {
 	} else {
 		copy(c.obj[begin+uint64(k.h.valueLen):], data)
 	}
-	h := header{access: c.now(), expiry: k.h.expiry, flags: k.h.flags, valueLen: uint32(valueLen)}
+	h := header{access: access{second: c.now()}, expiry: k.h.expiry, flags: k.h.flags, valueLen: uint32(valueLen)}
 	return c.storeObject(k, &h, ch, c.obj[:n])
 }
 
@@ -498,7 +507,7 @@ func (c *Client) addOnce(k *work, f func(uint64) uint64) (uint64, error) {
 	if err != nil {
 		return 0, c.unlock(err)
 	}
-	h := header{access: c.now(), expiry: k.h.expiry, flags: k.h.flags, valueLen: uint32(len(b) - begin)}
+	h := header{access: access{second: c.now()}, expiry: k.h.expiry, flags: k.h.flags, valueLen: uint32(len(b) - begin)}
 	if err := c.storeObject(k, &h, ch, b); err != nil {
 		return 0, err
 	}

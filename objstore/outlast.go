@@ -5,9 +5,6 @@ import (
 	"github.com/declock/declock/memory/handle"
 )
 
-// expiryMask are the bits of an object's second word that a touch changes at the backups, too.
-const expiryMask = uint64(0xffffffff_00000000)
-
 // outlast executes an operation on a key, and again if it has failed because the memory node is being replaced and it has published nothing.
 func (c *Client) outlast(k *work, try func() error) error {
 	fresh := *k

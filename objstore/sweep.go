@@ -234,7 +234,7 @@ func (c *Client) evictOwner(n *handle.Part, w slotWord) error {
 		if err != nil || !l.names(r) {
 			continue
 		}
-		ch, err := c.unlink(part, p.bucket, c.s.slotsAddr(p.bucket).Add(uint64(i)*slotSize), list, 0)
+		ch, err := c.unlink(part, p.bucket, c.s.slotsAddr(p.bucket).Add(uint64(i)*slotSize), list, expiry{})
 		if err != nil || ch.none() {
 			return err
 		}

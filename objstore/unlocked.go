@@ -153,9 +153,9 @@ func (c *Client) getUnlocked(k *work) (it Item, done bool, err error) {
 	case s == absent:
 		return Item{}, true, ErrNotFound
 	}
-	now := c.now()
+	now := c.Clock()
 	switch {
-	case k.h.expired(now), c.stale(k, now):
+	case k.h.expired(now), c.stale(k, uint32(now/fabric.Second)):
 		return Item{}, false, nil // another client may have given it more time since
 	}
 	return c.item(k), true, nil

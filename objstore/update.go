@@ -42,6 +42,14 @@ type Change struct {
 	Upload *Upload // of Put, or nil: Value is only the beginning of the value, and this the rest
 	Flags  uint32  // of Put
 	Expiry uint32  // of Put and Expire: a second of the store's clock, 0 is never
+	Early  uint16  // of Put and Expire: how many milliseconds before Expiry, below 1000
+}
+
+func (ch *Change) expiry() expiry {
+	if ch.Expiry == 0 {
+		return expiry{}
+	}
+	return expiry{ch.Expiry, min(ch.Early, 999)}
 }
 
 // An Update says how [Client.Update] goes about it.
@@ -102,10 +110,10 @@ func (c *Client) updateOnce(key []byte, u *Update, d *decision) (again bool, err
 	o := &c.object
 	*o = Object{Clock: c.Clock(), Token: c.hold.Token}
 	o.Now = uint32(o.Clock / fabric.Second)
-	o.Expired = k.found && k.h.expired(o.Now)
+	o.Expired = k.found && k.h.expired(o.Clock)
 	if k.found && !o.Expired {
 		b := c.value(&k)
-		o.Item = Item{Value: b, Flags: k.h.flags, CAS: k.h.unique, Expiry: k.h.expiry, Access: k.h.access}
+		o.Item = k.h.item(b, o.Now)
 		o.Found, o.Size = true, int(k.h.valueLen)
 		if k.h.kind == kindList {
 			if seen, err := c.seeLarge(&k, u, d); !seen || err != nil {
@@ -185,7 +193,7 @@ func (c *Client) change(k *work, o *Object, ch Change) error {
 	case ch.Action == Put:
 		return c.put(k, o, &ch)
 	case ch.Action == Expire && o.Found:
-		k.h.expiry = ch.Expiry
+		k.h.expiry = ch.expiry()
 		return c.releaseRefreshed(k, c.refresh(k, o.Now))
 	case ch.Action == Remove && o.Found:
 		if err := c.remove(k); err != nil {
@@ -210,7 +218,7 @@ func (c *Client) put(k *work, o *Object, ch *Change) error {
 	c.out = c.grow(c.out, n)
 	copy(c.out[headerSize:], k.key)
 	copy(c.out[headerSize+len(k.key):], ch.Value)
-	h := header{access: o.Now, expiry: ch.Expiry, flags: ch.Flags, valueLen: uint32(len(ch.Value))}
+	h := header{access: access{second: o.Now}, expiry: ch.expiry(), flags: ch.Flags, valueLen: uint32(len(ch.Value))}
 	return c.storeObject(k, &h, to, c.out[:n])
 }
 

@@ -197,7 +197,8 @@ func (c *Client) sameExpiries(n *handle.Part, b *memory.Backups, backup int, slo
 			return false, fmt.Errorf("objstore: walk: %w", err)
 		}
 		for i := range ops {
-			if here[i]>>32 != ops[i].Old>>32 {
+			e, _ := fromMeta(here[i])
+			if there, _ := fromMeta(ops[i].Old); e != there {
 				return false, nil
 			}
 		}
