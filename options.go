@@ -61,7 +61,7 @@ func WithHoldWarning(d time.Duration) Option {
 }
 
 // WithSessions sets how many sessions the operations of a [Store] and a [Tree] use at a time, at most: as many are under way at
-// once, and others wait for their turn. Each takes some 30 KB once it is used. Default 64.
+// once, and others wait for their turn. Each takes some 30 KB once it is used. Default 128.
 func WithSessions(n int) Option { return func(o *options) { o.sessions = n } }
 
 // WithLockSessions sets how many sessions [Cluster.Lock] and its like use at a time, at most: one for each lock that is held, each

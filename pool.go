@@ -14,7 +14,7 @@ import (
 
 // Defaults of WithSessions and WithLockSessions.
 const (
-	defaultSessions     = 64
+	defaultSessions     = 128
 	defaultLockSessions = 1024
 )
 

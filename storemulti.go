@@ -104,8 +104,8 @@ func (t *Tree) DeleteMulti(ctx context.Context, keys [][]byte) (deleted int, err
 	return deleteSeveral(keys, func(key []byte) error { return t.Delete(ctx, key) }, btree.ErrNotFound)
 }
 
-// severalAt is how many operations of a batch of changes are under way at a time: for 100 keys two rounds, and sessions are left for others.
-const severalAt = 50
+// severalAt is how many operations of a batch of changes are under way at a time: 100 keys at once, and sessions are left for others.
+const severalAt = 100
 
 // several calls f for 0 to n-1, several at a time.
 func several(n int, f func(i int) error) error {
