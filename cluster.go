@@ -97,7 +97,7 @@ func schemes() []string {
 }
 
 // Open makes this process a compute node of the cluster at an address: see
-// the package's documentation. ctx bounds the joining only.
+// the package's documentation. ctx bounds the joining only, with the wait for memory nodes that are just being replaced.
 func Open(ctx context.Context, address string, opts ...Option) (*Cluster, error) {
 	o, err := applied(opts)
 	if err != nil {
@@ -112,7 +112,7 @@ func Open(ctx context.Context, address string, opts ...Option) (*Cluster, error)
 	if err != nil {
 		return nil, err
 	}
-	return c.start(f, o)
+	return c.start(ctx, f, o)
 }
 
 // OpenNode is Open for a process that has joined a fabric by itself: f is its membership, which Close ends.
@@ -122,7 +122,7 @@ func OpenNode(f fabric.Node, opts ...Option) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return newCluster(o).start(f, o)
+	return newCluster(o).start(context.Background(), f, o)
 }
 
 func newCluster(o *options) *Cluster {
@@ -132,9 +132,8 @@ func newCluster(o *options) *Cluster {
 	return c
 }
 
-// start starts the compute node's agent.
-func (c *Cluster) start(f fabric.Node, o *options) (*Cluster, error) {
-	var err error
+// start starts the compute node's agent. If all memory nodes are just being replaced, it waits for that until ctx ends.
+func (c *Cluster) start(ctx context.Context, f fabric.Node, o *options) (*Cluster, error) {
 	c.report = o.cfg.Report
 	program := o.cfg.OnLoss
 	o.cfg.OnLoss = func(l lock.Loss) {
@@ -143,7 +142,11 @@ func (c *Cluster) start(f fabric.Node, o *options) (*Cluster, error) {
 			program(l)
 		}
 	}
-	if c.node, err = cn.Start(f, o.cfg); err != nil {
+	err := outlast(ctx, func() []fabric.Memory { return cn.MemoryOf(f) }, nil, func() (err error) {
+		c.node, err = cn.Start(f, o.cfg)
+		return err
+	})
+	if err != nil {
 		return nil, errors.Join(err, f.Close(), c.closePrivate())
 	}
 	c.node.OnMemoryLost(c.memoryLost)
@@ -237,13 +240,15 @@ func (c *Cluster) Done() <-chan struct{} { return c.node.Gone() }
 // Close gives back memory that this compute node keeps free, and leaves the
 // cluster. No session may be in use: an operation that waits ends with ErrClosed, and the error says so (ErrInUse); others get the locks of
 // such a session as if this process had crashed. Locks that idle sessions hold are released, and the error names them (ErrHeld).
-// Once Close has begun, calls that would open something fail with ErrClosed.
+// Once Close has begun, calls that would open something fail with ErrClosed. Where all copies of memory are gone it waits for two seconds, and gives nothing back there.
 func (c *Cluster) Close() error {
 	c.stopCopier()
 	c.work.close()
 	c.guards.close()
-	held := c.releaseSessions()
-	err := errors.Join(c.stopReclaimer(), c.drain())
+	ctx, stop := c.whileServed()
+	defer stop()
+	held := c.releaseSessions(ctx)
+	err := errors.Join(c.stopReclaimer(ctx), c.drain(ctx))
 	if c.private != nil || errors.Is(err, fabric.ErrNodeDown) || errors.Is(err, cn.ErrMemoryLost) {
 		err = nil // nothing takes the memory back
 	}

@@ -121,19 +121,21 @@ func (c *Cluster) dropCollection(ctx context.Context, key collectionKey, drop fu
 		return err
 	}
 	defer end()
-	return c.attached(ctx, func(s *Session) error {
-		if err := drop(s.Port(), key.name, c.memory(), c.node.Fabric().View); err != nil {
-			return err
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if x := c.open[key]; x != nil {
-			x.MarkDropped()
-			c.dropped = append(c.dropped, x)
-			delete(c.open, key)
-		}
-		return nil
-	})
+	view := c.node.Fabric().View
+	err = c.outlastDrop(ctx,
+		func(s *Session) error { return drop(s.Port(), key.name, c.memory(), view) },
+		func(s *Session) error { return handle.FreeDropped(s.Port(), c.memory(), view) })
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if x := c.open[key]; x != nil {
+		x.MarkDropped()
+		c.dropped = append(c.dropped, x)
+		delete(c.open, key)
+	}
+	return nil
 }
 
 // beginOpen begins to open or drop a store or tree, and returns what ends it. One is opened at a time, since a compute node opens each once.
@@ -183,8 +185,8 @@ func (c *Cluster) memory() (ids []fabric.MemID) {
 const closeLetGo = 2 * time.Second
 
 // drain closes the stores and trees, and gives free memory that this compute node keeps of them back to
-// the memory nodes. The reclaimer has ended.
-func (c *Cluster) drain() error {
+// the memory nodes, until ctx ends. The reclaimer has ended.
+func (c *Cluster) drain(ctx context.Context) error {
 	c.mu.Lock()
 	open, gone := c.open, c.dropped
 	c.open, c.dropped = nil, nil
@@ -200,6 +202,7 @@ func (c *Cluster) drain() error {
 		return err
 	}
 	defer s.Close()
+	defer context.AfterFunc(ctx, s.Port().Interrupt)()
 	var errs []error
 	for key, x := range open {
 		cl, err := x.opened(s.Locker())

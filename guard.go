@@ -128,7 +128,7 @@ func (s *Session) acquire(ctx context.Context, id LockID, r lock.Request) (Guard
 	r.Lock = id.addr
 	if r.Lock == 0 {
 		var err error
-		if r.Lock, err = id.of.find(s, id.n); err != nil {
+		if r.Lock, err = id.of.find(ctx, s, id.n, r.Try); err != nil {
 			s.use.End()
 			return Guard{}, err
 		}

@@ -49,7 +49,7 @@ func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 			return g, fmt.Errorf("%w: Mode of %v is %d", ErrMode, w.ID, w.Mode)
 		}
 	}
-	sorted, err := s.inOrder(wants)
+	sorted, err := s.inOrder(ctx, wants)
 	if err != nil {
 		return g, err
 	}
@@ -69,7 +69,7 @@ func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 }
 
 // inOrder sorts locks by address, each once. It finds the addresses of locks whose memory node was down when At was called.
-func (s *Session) inOrder(wants []Want) ([]Want, error) {
+func (s *Session) inOrder(ctx context.Context, wants []Want) ([]Want, error) {
 	sorted := slices.Clone(wants)
 	for i := range sorted {
 		id := &sorted[i].ID
@@ -77,7 +77,7 @@ func (s *Session) inOrder(wants []Want) ([]Want, error) {
 			continue
 		}
 		s.use.Begin()
-		_, err := id.of.find(s, id.n)
+		_, err := id.of.find(ctx, s, id.n, false)
 		s.use.End()
 		if err != nil {
 			return nil, err

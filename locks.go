@@ -88,18 +88,19 @@ func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error)
 // whatever name, that are as many use the memory again, if none of the dropped locks is held then: a process that uses dropped locks all the same
 // never breaks the exclusion of the new ones, but may keep others waiting.
 func (c *Cluster) DropLocks(ctx context.Context, name string) error {
-	return c.attached(ctx, func(s *Session) error {
-		if err := memory.Drop(s.Port(), c.memory(), name, memory.KindLocks, 0); err != nil {
-			return err
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if l := c.locks[name]; l != nil {
-			l.dropped.Store(true)
-			delete(c.locks, name)
-		}
-		return nil
-	})
+	err := c.outlastDrop(ctx,
+		func(s *Session) error { return memory.Drop(s.Port(), c.memory(), name, memory.KindLocks, 0) },
+		func(*Session) error { return nil })
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l := c.locks[name]; l != nil {
+		l.dropped.Store(true)
+		delete(c.locks, name)
+	}
+	return nil
 }
 
 // known returns the Locks of this process for locks that have been opened: the same at each call.
@@ -160,22 +161,32 @@ func (l *Locks) open(node *cn.Node, p fabric.Port) error {
 	return down
 }
 
-// find returns the address of a lock whose memory node was down when the LockID was made.
-func (l *Locks) find(s *Session, n int) (fabric.Addr, error) {
+// find returns the address of a lock whose memory node was down when the LockID was made. If that is just being replaced, it waits until ctx ends, unless
+// it is to try only.
+func (l *Locks) find(ctx context.Context, s *Session, n int, try bool) (fabric.Addr, error) {
 	i := n % len(l.base)
 	if l.base[i].Load() == 0 {
-		if err := s.s.Attach(); err != nil {
-			return 0, err
+		err := l.lookup(s, i, n)
+		if err != nil && !try {
+			err = l.c.outlast(ctx, func() error { return l.lookup(s, i, n) })
 		}
-		r := l.c.node.Region(l.nodes[i])
-		if r == nil {
-			return 0, fmt.Errorf("%w: %v, which has lock %d of %q", fabric.ErrNodeDown, l.nodes[i], n, l.name)
-		}
-		if err := l.make(s.Port(), r, i); err != nil {
+		if err != nil {
 			return 0, err
 		}
 	}
 	return l.At(n).addr, nil
+}
+
+// lookup makes the locks on the i-th of their memory nodes, for the n-th lock, or finds them.
+func (l *Locks) lookup(s *Session, i, n int) error {
+	if err := s.s.Attach(); err != nil {
+		return err
+	}
+	r := l.c.node.Region(l.nodes[i])
+	if r == nil {
+		return fmt.Errorf("%w: %v, which has lock %d of %q", fabric.ErrNodeDown, l.nodes[i], n, l.name)
+	}
+	return l.make(s.Port(), r, i)
 }
 
 // make makes the locks on the i-th of their memory nodes, or finds them.

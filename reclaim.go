@@ -70,8 +70,8 @@ func (c *Cluster) reclaimHalfMade() error {
 	}
 }
 
-// stopReclaimer stops the reclaimer, if it runs.
-func (c *Cluster) stopReclaimer() error {
+// stopReclaimer stops the reclaimer, if it runs. The end of ctx interrupts it.
+func (c *Cluster) stopReclaimer(ctx context.Context) error {
 	c.opening <- struct{}{}
 	defer func() { <-c.opening }()
 	r := c.reclaimer
@@ -79,6 +79,7 @@ func (c *Cluster) stopReclaimer() error {
 		return nil
 	}
 	r.stop()
+	defer context.AfterFunc(ctx, r.s.Port().Interrupt)()
 	r.done.Wait()
 	for _, k := range r.clients {
 		k.Close()

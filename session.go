@@ -86,8 +86,8 @@ func (s *Session) Close() error {
 }
 
 // releaseSessions closes the cluster's sessions that are not in use, and releases what they hold. An operation that begins meanwhile ends
-// with ErrClosed.
-func (c *Cluster) releaseSessions() error {
+// with ErrClosed. The end of ctx ends what releases wait for.
+func (c *Cluster) releaseSessions(ctx context.Context) error {
 	c.mu.Lock()
 	sessions := slices.Collect(maps.Keys(c.sessions))
 	clear(c.sessions)
@@ -100,7 +100,9 @@ func (c *Cluster) releaseSessions() error {
 			busy++
 			continue
 		}
+		stop := context.AfterFunc(ctx, s.Port().Interrupt)
 		errs = append(errs, s.releaseAll(), s.s.CloseBeside())
+		stop()
 		s.ended = true
 		s.use.EndClose()
 	}

@@ -558,7 +558,7 @@ func (c *Client) lock(n *node, b []byte, p ptr) error {
 		}
 	}
 	c.reads[0] = fabric.Read(c.t.slotAddr(p, classNode), b)
-	c.req = lock.Request{Lock: c.t.lockAddr(p), Mode: lock.Exclusive, Reads: c.reads[:], Handoff: b}
+	c.req = lock.Request{Lock: c.t.lockAddr(p), Mode: lock.Exclusive, Reads: c.reads[:], Handoff: b, Since: c.session.Since}
 	if t := cmp.Or(c.patience, c.t.cfg.LockTimeoutNs); t != 0 {
 		c.req.Deadline = c.port.Now() + t
 	}

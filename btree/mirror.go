@@ -41,18 +41,17 @@ func (t *Tree) replicated() bool {
 // way does not count.
 func (c *Client) outlast(try func() error) error {
 	c.uncertain = false
-	err := try()
-	if err == nil || !c.t.replicated() {
-		return err
+	if !c.t.replicated() {
+		return try()
 	}
-	return handle.Outlast(c.l, c.t.h.Parts, err, func() bool { return c.uncertain }, try)
+	return c.session.Outlast(c.t.h.Parts, func() bool { return c.uncertain }, try)
 }
 
 // do executes a chain of READs on a part. Without a lock it waits while the memory node is being replaced.
 func (c *Client) do(part int, ops []fabric.Op) error {
 	err := lock.Do(c.l, ops)
 	if n := c.t.h.Parts[part]; err != nil && !c.hold.Held && n.Replicated() {
-		err = handle.Outlast(c.l, []*handle.Part{n}, err, func() bool { return false }, func() error { return lock.Do(c.l, ops) })
+		err = handle.Outlast(c.l, []*handle.Part{n}, c.session.Since, err, func() bool { return false }, func() error { return lock.Do(c.l, ops) })
 	}
 	return err
 }
@@ -143,7 +142,7 @@ func (c *Client) mirror(p ptr, b []byte, w word, after ...fabric.Op) error {
 		return fmt.Errorf("btree: node %v: %w", p, err)
 	}
 	x.all = true
-	x.change = handle.Change{Term: backups.Term(), Epoch: backups.Epoch(), At: c.t.h.Parts[p.node()].Region.Stamp()}
+	x.change = handle.Change{Term: backups.Term(), Epoch: backups.Epoch(), At: c.t.h.Parts[p.node()].Region.Stamp(), Since: c.port.Now()}
 	return nil
 }
 

@@ -16,6 +16,9 @@ import (
 //
 // The first part has the ptr of the root. Without it the tree is waiting: each operation tries to open it, and fails with ErrNodeDown until then.
 
+// noPart is what an operation needs of a tree before it has met any node: see handle.Session.Ready.
+func noPart(int) bool { return false }
+
 // onMissing reports whether a slot is on a missing part.
 func (t *Tree) onMissing(p ptr) bool {
 	return p.node() < len(t.h.Parts) && t.h.Parts[p.node()].Missing()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 )
@@ -201,5 +202,62 @@ func wantDown(t *testing.T, what string, err error) {
 	t.Helper()
 	if wantErr(t, what, err, fabric.ErrNodeDown); !strings.Contains(err.Error(), "mn") {
 		t.Errorf("%s: %v names no memory node", what, err)
+	}
+}
+
+// A following is a Locker that attaches to what serves a number of replicated memory, as hier's does.
+type following struct{ attaching }
+
+func (l *following) Replicated(fabric.MemID) bool { return true }
+
+func (l *following) Attach(mn fabric.MemID) error {
+	if l.n.MemoryEpoch(mn) == 0 {
+		return fabric.ErrNodeDown
+	}
+	return l.attaching.Attach(mn)
+}
+
+// A part that is missing when a tree on replicated memory is opened is waited for, be it the first, without which the tree waits, or one that an operation meets; for so long, and no
+// longer.
+func TestMissingReplicatedPartIsAwaited(t *testing.T) {
+	for i := range 2 {
+		for what, do := range map[string]func(c *Client, key []byte) error{
+			"get": func(c *Client, key []byte) error { _, err := c.Get(key); return err },
+			"put": func(c *Client, key []byte) error { return c.Put(key, large(1)) },
+			"scan": func(c *Client, key []byte) error {
+				return c.Each(Range{From: key}, func(k, v []byte) bool { return true })
+			},
+		} {
+			for _, back := range []bool{true, false} {
+				w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 2, 1<<20, 2, 2)
+				first := w.open(0, w.config())
+				before := w.client(0, first)
+				for k := range 60 {
+					wantErr(t, "put", before.Put(keyOf(k), valueOf(k, 1)), nil)
+				}
+				key := 0
+				for ; ; key++ {
+					if path, _ := pathOf(t, before, keyOf(key)); path[i] {
+						break
+					}
+				}
+				gone := w.mns[i]
+				w.c.KillMN(gone + 1) // its backup
+				w.c.KillMN(gone)
+				c, err := w.open(1, w.config()).Client(&following{attaching{cas.New(w.port(1), cas.Config{Plain: true}), w.cns[1]}})
+				wantErr(t, "client", err, nil)
+				begun, late, want := w.c.Now(), 100*fabric.Millisecond, error(nil)
+				if back {
+					w.c.At(begun+late, func() { w.c.RestartServer(gone) })
+				} else {
+					late, want = 15*fabric.Second, fabric.ErrNodeDown
+				}
+				wantErr(t, what, do(c, keyOf(key)), want)
+				if d := w.c.Now() - begun; d < late || d > late+fabric.Second {
+					t.Errorf("%s, part %d, back %t: after %v", what, i, back, d)
+				}
+				w.c.Close()
+			}
+		}
 	}
 }

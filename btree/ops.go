@@ -11,7 +11,7 @@ import (
 // check validates an operation's key and value.
 func (c *Client) check(key, value []byte) error {
 	if c.t.h.Lost() {
-		if err := c.session.CatchUp(); err != nil {
+		if err := c.session.Ready(noPart); err != nil {
 			return err
 		}
 	}

@@ -176,7 +176,7 @@ func (it *Iterator) valueOf(x *item) ([]byte, error) {
 func (it *Iterator) load() error {
 	switch {
 	case it.c.t.h.Lost():
-		if err := it.c.session.CatchUp(); err != nil {
+		if err := it.c.session.Ready(noPart); err != nil {
 			return err
 		}
 		it.t = it.c.t

@@ -28,9 +28,16 @@ func (n *Node) plain(l fabric.Addr) bool {
 
 // Memory returns the memory nodes that belong to the cluster, by number: those that are up, and those that are down and expected back. Fabrics
 // between machines list the latter apart.
-func (n *Node) Memory() []fabric.Memory { return memoryOf(n.fab) }
+func (n *Node) Memory() []fabric.Memory { return MemoryOf(n.fab) }
 
-func memoryOf(f fabric.Node) []fabric.Memory {
+// Unserved reports whether a replicated memory-node number has no memory node: none of its copies is there.
+func (n *Node) Unserved() bool {
+	f, ok := n.fab.(interface{ Down() []fabric.Memory })
+	return ok && slices.ContainsFunc(f.Down(), func(m fabric.Memory) bool { return m.Term != 0 })
+}
+
+// MemoryOf is Node.Memory for a member that no Node has been made of.
+func MemoryOf(f fabric.Node) []fabric.Memory {
 	list := f.Memory()
 	follower, ok := f.(interface{ Down() []fabric.Memory })
 	if !ok {

@@ -102,7 +102,7 @@ func New(p fabric.Port, f fabric.Node, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	// All nodes count in the same memory node, also those that find it down.
-	sync := hier.SyncConfig{Counter: fabric.At(memoryOf(f)[0].ID, memory.TimesyncOffset), IntervalNs: cfg.SyncIntervalNs}
+	sync := hier.SyncConfig{Counter: fabric.At(MemoryOf(f)[0].ID, memory.TimesyncOffset), IntervalNs: cfg.SyncIntervalNs}
 	if sync.IntervalNs == 0 {
 		sync.IntervalNs = fabric.Second
 	}

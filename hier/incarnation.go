@@ -3,6 +3,7 @@ package hier
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/declock/declock/cql"
@@ -386,6 +387,17 @@ func (k *Locker) memoryOf(mn fabric.MemID) fabric.Memory {
 		}
 	}
 	return fabric.Memory{ID: mn}
+}
+
+// Replicated reports whether the memory of a memory node is replicated: see lock.Replicated.
+func (k *Locker) Replicated(mn fabric.MemID) bool {
+	if l := k.attached(mn).incarnation; l != nil {
+		return l.term != 0
+	}
+	if f, ok := k.node.(interface{ Down() []fabric.Memory }); ok && slices.ContainsFunc(f.Down(), func(m fabric.Memory) bool { return m.ID == mn && m.Term != 0 }) {
+		return true
+	}
+	return k.memoryOf(mn).Term != 0
 }
 
 // epochOf returns the epoch of a memory node, or 0 if there is none.

@@ -1,6 +1,7 @@
 package hier
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -22,7 +23,7 @@ const (
 // in a lock of the term before is void in the next.
 func (k *Locker) outlast(h *lock.Hold, r *lock.Request, err error) error {
 	mn := r.Lock.MN()
-	until := min(r.Until(), k.port.Now()+outlastNs)
+	until := min(r.Until(), cmp.Or(r.Since, k.port.Now())+outlastNs)
 	for err != nil && !h.Held && !r.Try && k.outlasts(mn, err) {
 		if k.port.Now() >= until {
 			if r.Until() == until {
@@ -59,10 +60,7 @@ func (k *Locker) outlasts(mn fabric.MemID, err error) bool {
 	if !errors.Is(err, fabric.ErrStaleEpoch) && !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrUnknownOutcome) {
 		return false
 	}
-	if l := k.attached(mn).incarnation; l != nil {
-		return l.term != 0
-	}
-	return k.memoryOf(mn).Term != 0
+	return k.Replicated(mn)
 }
 
 // awaitVerdict waits, when an operation of a release at a replicated memory node has failed, until that answers, or another takes its place. Meanwhile no other client of the node gets

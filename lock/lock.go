@@ -82,6 +82,8 @@ type Request struct {
 	Try bool
 	// Deadline bounds the waiting; 0 is for ever.
 	Deadline fabric.Time
+	// Since is when the caller has begun to wait for a memory node that is being replaced, which is waited for within a bound: 0 is now.
+	Since fabric.Time
 	// Reads are READs on the lock's memory node that are executed under the
 	// lock: in the same chain as the acquire if the lock is free, else after the grant.
 	// Their results are valid when Acquire returns nil. At most MaxPiggyback.
@@ -169,6 +171,12 @@ type Attacher interface {
 	// restarted since: before anything else of the client reaches that memory, which may be another one.
 	// ErrMemoryLost: it is another one than that of the address.
 	Ready(a fabric.Addr) error
+}
+
+// Replicated reports whether the memory of a memory node is replicated: when it is down, another may be about to take its place.
+func Replicated(l Locker, mn fabric.MemID) bool {
+	r, ok := l.(interface{ Replicated(mn fabric.MemID) bool })
+	return ok && r.Replicated(mn)
 }
 
 // Renew attaches a client to a memory node as it is now, whatever has been lost: for a client that has nothing there, or knows.

@@ -268,10 +268,11 @@ type work struct {
 	tail         []byte // of what is stored, behind the bytes that are in a buffer of the client: lent to the Port
 	unknown      bool   // whether it was stored
 
-	hint      slotWord // where the object may be, if the location cache does not know
-	handedOff bool     // what was found came with a handoff
-	begun     bool     // the change may be at the primary or a backup
-	term      uint32   // of a replicated number, when the change was begun; and the epoch
+	hint      slotWord    // where the object may be, if the location cache does not know
+	handedOff bool        // what was found came with a handoff
+	begun     bool        // the change may be at the primary or a backup
+	term      uint32      // of a replicated number, when the change was begun; and the epoch
+	mirrored  fabric.Time // when all backups had it
 	epoch     uint32
 	loaded    slotWord // the object of this word is in c.obj
 	found     bool
@@ -305,7 +306,7 @@ func (c *Client) lockKey(k *work, mode lock.Mode) error {
 		c.readObject(k, w, &c.reads[1])
 		reads = c.reads[:2]
 	}
-	c.req = lock.Request{Lock: k.bucket, Mode: mode, Reads: reads}
+	c.req = lock.Request{Lock: k.bucket, Mode: mode, Reads: reads, Since: c.session.Since}
 	if t := c.s.cfg.LockTimeoutNs; t != 0 {
 		c.req.Deadline = c.port.Now() + t
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/memory"
 )
 
@@ -150,6 +151,64 @@ func TestMakeWithANodeDown(t *testing.T) {
 		list, err := r.List(w.port(0))
 		if wantErr(t, "list", err, nil); len(list) > 0 {
 			t.Errorf("there is %v", list)
+		}
+	}
+}
+
+// A following is a Locker that attaches to what serves a number of replicated memory, as hier's does.
+type following struct {
+	*cas.Locker
+	node *sim.Node
+}
+
+func (l *following) Replicated(fabric.MemID) bool { return true }
+
+func (l *following) Attach(mn fabric.MemID) error {
+	for _, m := range l.node.Memory() {
+		if m.ID == mn && m.Epoch != 0 {
+			return l.Port().Reattach(mn, m.Epoch)
+		}
+	}
+	return fabric.ErrNodeDown
+}
+
+func (l *following) Ready(a fabric.Addr) error { return l.Attach(a.MN()) }
+
+// A part that is missing when a store on replicated memory is opened is waited for, by each kind of operation that needs it; for so long, and no longer. The first part is one of
+// these, which changes everywhere need.
+func TestMissingReplicatedPartIsAwaited(t *testing.T) {
+	for first := range 2 {
+		for what, do := range map[string]func(c *Client, key []byte) error{
+			"get":   func(c *Client, key []byte) error { _, err := c.Get(key); return err },
+			"set":   func(c *Client, key []byte) error { return c.Set(key, b("new"), Options{}) },
+			"check": func(c *Client, _ []byte) error { _, err := c.Check(CheckOptions{}); return err },
+		} {
+			for _, back := range []bool{true, false} {
+				if what == "check" && !back {
+					continue
+				}
+				w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 2, 1<<20, 2, 2)
+				before := w.client(0, w.open(0, w.config()))
+				key := []byte(keyOn(before.s, first))
+				wantErr(t, "set", before.Set(key, b("old"), Options{}), nil)
+				gone := w.mns[first]
+				w.c.KillMN(gone + 1) // its backup
+				w.c.KillMN(gone)
+				s := w.open(1, w.config())
+				c, err := s.Client(&following{cas.New(w.port(1), cas.Config{}), w.cns[1]})
+				wantErr(t, "client", err, nil)
+				begun, late, want := w.c.Now(), 100*fabric.Millisecond, error(nil)
+				if back {
+					w.c.At(begun+late, func() { w.c.RestartServer(gone) })
+				} else {
+					late, want = 15*fabric.Second, fabric.ErrNodeDown
+				}
+				wantErr(t, what, do(c, key), want)
+				if d := w.c.Now() - begun; d < late || d > late+fabric.Second {
+					t.Errorf("%s, part %d, back %t: after %v", what, first, back, d)
+				}
+				w.c.Close()
+			}
 		}
 	}
 }

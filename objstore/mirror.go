@@ -123,6 +123,7 @@ func (c *Client) mirrorChange(k *work, before []fabric.Op, x slotChange) (begun 
 	b, err := k.n.Region.Backups(c.port)
 	if k.term, k.epoch = b.Term(), b.Epoch(); err == nil {
 		begun, err = c.mirror(k.n, k.bucket, c.read(k), before, x)
+		k.mirrored = c.port.Now()
 	}
 	if k.begun = begun; err != nil {
 		c.hold.Handoff = nil // of what it was to be
@@ -142,6 +143,7 @@ func (c *Client) releaseRefreshed(k *work, ops []fabric.Op) error {
 		if k.term, k.epoch = b.Term(), b.Epoch(); err == nil {
 			k.begun, mirrored = true, !b.None()
 			err = b.Write(ops)
+			k.mirrored = c.port.Now()
 		}
 		if err != nil {
 			c.unsettle(k.n, k.bucket)

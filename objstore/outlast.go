@@ -7,12 +7,11 @@ import (
 
 // outlast executes an operation on a key, and again if it has failed because the memory node is being replaced and it has published nothing.
 func (c *Client) outlast(k *work, try func() error) error {
-	fresh := *k
-	err := try()
-	if err == nil || !k.n.Replicated() {
-		return err
+	if !k.n.Replicated() {
+		return try()
 	}
-	return handle.Outlast(c.l, []*handle.Part{k.n}, err, func() bool { return k.begun }, func() error {
+	fresh := *k
+	return c.session.Outlast([]*handle.Part{k.n}, func() bool { return k.begun }, func() error {
 		*k = fresh
 		return try()
 	})
@@ -20,5 +19,5 @@ func (c *Client) outlast(k *work, try func() error) error {
 
 // succeeded waits for what becomes of a change that all backups have, when the release with it has failed: see handle.Part.Succeeded.
 func (c *Client) succeeded(k *work, err error, a fabric.Addr, word, mask uint64) bool {
-	return k.n.Succeeded(c.l, err, &handle.Change{Term: k.term, Epoch: k.epoch, At: a, Word: word, Mask: mask})
+	return k.n.Succeeded(c.l, err, &handle.Change{Term: k.term, Epoch: k.epoch, At: a, Word: word, Mask: mask, Since: k.mirrored})
 }

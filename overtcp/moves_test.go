@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/lock"
@@ -177,5 +179,122 @@ func TestOpenOverFailover(t *testing.T) {
 			t.Error(err)
 		}
 		x.start(g.Replicas[0].ID)
+	}
+}
+
+// A process that opens the cluster while a memory node is being replaced, and opens, uses and drops stores, trees and locks at once, waits and goes on: nothing fails.
+func TestOpenOverFailoverAnew(t *testing.T) {
+	x := newReplicas(t)
+	c := x.open()
+	const each = 60
+	key := func(i int) []byte { return fmt.Appendf(nil, "key%02d", i) }
+	must := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	for round := range 3 {
+		name := fmt.Sprint("made", round)
+		st, err := c.Store(t.Context(), name, objstore.Config{Objects: 100})
+		must("store", err)
+		tree, err := c.Tree(t.Context(), name+".tree", btree.Config{MaxKey: 16, NodeSize: 512})
+		must("tree", err)
+		_, err = c.Locks(t.Context(), name+".locks", each)
+		must("locks", err)
+		other, err := c.Tree(t.Context(), name+".other", btree.Config{MaxKey: 16, NodeSize: 512})
+		must("tree", err)
+		must("put", other.Put(t.Context(), key(0), key(0)))
+		for i := range each {
+			must("set", st.Set(t.Context(), key(i), key(i), declock.SetOptions{}))
+			must("put", tree.Put(t.Context(), key(i), key(i)))
+		}
+		g := x.whole().Group(fabric.MemID(round))
+		kill(t, x.mns[g.Replicas[0].ID])
+		dropped := make(chan error, 1)
+		go func() { dropped <- c.DropTree(t.Context(), name+".other") }()
+		for range 3 {
+			d, err := declock.Open(t.Context(), x.address)
+			must("open", err)
+			st, err := d.Store(t.Context(), name, objstore.Config{})
+			must("store", err)
+			tree, err := d.Tree(t.Context(), name+".tree", btree.Config{})
+			must("tree", err)
+			locks, err := d.Locks(t.Context(), name+".locks", each)
+			must("locks", err)
+			for i := range each {
+				_, err := st.Get(t.Context(), key(i), nil)
+				must("get", err)
+				_, err = tree.Get(t.Context(), key(i), nil)
+				must("get from the tree", err)
+				must("put", tree.Put(t.Context(), key(i), key(i)))
+				guard, err := d.Lock(t.Context(), locks.At(i))
+				must("lock", err)
+				must("unlock", guard.Unlock())
+			}
+			must("close", d.Close())
+		}
+		must("drop of another tree", <-dropped)
+		must("drop of the tree", c.DropTree(t.Context(), name+".tree"))
+		must("drop of the store", c.DropStore(t.Context(), name))
+		must("drop of locks", c.DropLocks(t.Context(), name+".locks"))
+		x.start(g.Replicas[0].ID)
+		x.whole()
+	}
+}
+
+// When no memory node is left, each operation fails after the time for which it waits for another to take the place, and Close returns within a lease or so, though locks are held, and stores
+// and trees are open.
+func TestNoMemoryNodeIsLeft(t *testing.T) {
+	x := newReplicas(t)
+	c, _ := open(t, x.address)
+	st, err := c.Store(t.Context(), "store", objstore.Config{Objects: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := c.Tree(t.Context(), "tree", btree.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks, err := c.Locks(t.Context(), "locks", 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := []byte("key")
+	ops := map[string]func() error{
+		"set":    func() error { return st.Set(t.Context(), key, key, declock.SetOptions{}) },
+		"get":    func() error { _, err := st.Get(t.Context(), key, nil); return err },
+		"touch":  func() error { return st.Touch(t.Context(), key, 0) },
+		"put":    func() error { return tree.Put(t.Context(), key, key) },
+		"lookup": func() error { _, err := tree.Get(t.Context(), key, nil); return err },
+		"lock":   func() error { _, err := c.Lock(t.Context(), locks.At(1)); return err },
+		"drop":   func() error { return c.DropTree(t.Context(), "another") },
+	}
+	for _, what := range []string{"set", "put", "get", "lookup"} {
+		if err := ops[what](); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	if _, err := c.Lock(t.Context(), locks.At(0)); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range x.mns {
+		kill(t, m)
+	}
+	var all sync.WaitGroup
+	for what, do := range ops {
+		all.Go(func() {
+			begun := time.Now()
+			err := do()
+			if took := time.Since(begun); err == nil || took < 14*time.Second || took > 17*time.Second {
+				t.Errorf("%s: after %v: %v", what, took, err)
+			}
+		})
+	}
+	all.Wait()
+	begun := time.Now()
+	err = c.Close()
+	if took := time.Since(begun); took > 2*deadAfter {
+		t.Errorf("closed after %v: %v", took, err)
 	}
 }

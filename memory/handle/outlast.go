@@ -1,6 +1,7 @@
 package handle
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -38,10 +39,10 @@ func isOf(err error, list ...error) bool {
 func (p *Part) Replicated() bool { return !p.Missing() && p.Region.Replicated() }
 
 // Outlast executes an operation again that has failed with err, because the memory node of a part is being replaced, until it has not, or has begun to publish something. The client
-// is attached to what serves the number of each of the parts by then.
-func Outlast(l lock.Locker, parts []*Part, err error, begun func() bool, again func() error) error {
+// is attached to what serves the number of each of the parts by then. The operation may wait from since on; 0 is now.
+func Outlast(l lock.Locker, parts []*Part, since fabric.Time, err error, begun func() bool, again func() error) error {
 	port := l.Port()
-	for until := port.Now() + outlastNs; err != nil && !begun() && Replaced(err) && port.Now() < until; {
+	for until := cmp.Or(since, port.Now()) + outlastNs; err != nil && !begun() && Replaced(err) && port.Now() < until; {
 		if errors.Is(err, fabric.ErrTooFewCopies) {
 			if stop := port.Pause(min(until, port.Now()+copiesPauseNs)); stop != nil {
 				return errors.Join(err, stop)
@@ -104,6 +105,7 @@ type Change struct {
 	Term, Epoch uint32
 	At          fabric.Addr
 	Word, Mask  uint64
+	Since       fabric.Time // when all backups had it: what becomes of it is waited for from then on
 }
 
 // Succeeded waits for what becomes of a change that all backups have, when the release with it has failed: it reports whether one of them serves in a later term, and has the change.
@@ -114,7 +116,7 @@ func (p *Part) Succeeded(l lock.Locker, err error, x *Change) bool {
 		return false
 	}
 	port := l.Port()
-	for until := port.Now() + outlastNs; port.Now() < until; {
+	for until := x.Since + outlastNs; port.Now() < until; {
 		ok, stop := p.attachAgain(l, until)
 		if stop != nil {
 			return false

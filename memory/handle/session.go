@@ -1,6 +1,7 @@
 package handle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,6 +35,7 @@ type Hooks struct {
 type Session struct {
 	Use    *lock.InUse // of all that is made from the Locker
 	Within string      // what is under way while code of the user runs, if something is: no operation begins
+	Since  fabric.Time // when the operation under way has begun, if it waits for memory nodes that are being replaced; 0: it is not known
 	l      lock.Locker
 	user   *reclaim.User
 	work   *slab.Worker
@@ -137,8 +139,16 @@ func (s *Session) Join(h *Handle) error {
 }
 
 // Ready is called at the beginning of an operation that needs some of the parts: it opens those that are missing, when it has brought the client to the newest handle. After a
-// loss it returns what is gone.
+// loss it returns what is gone. If the memory node of a missing part is just being replaced, it waits for that.
 func (s *Session) Ready(needs func(part int) bool) error {
+	err := s.ready(needs)
+	if err != nil && Replaced(err) {
+		err = s.await(err, func() error { return s.ready(needs) })
+	}
+	return err
+}
+
+func (s *Session) ready(needs func(part int) bool) error {
 	for {
 		if err := s.CatchUp(); err != nil {
 			return err
@@ -148,18 +158,51 @@ func (s *Session) Ready(needs func(part int) bool) error {
 		if i < 0 {
 			return nil
 		}
-		if err := s.TakeIn(i); err != nil && !h.Lost() {
+		if err := h.takeIn(s.l, i, s.hooks.Open); err != nil && !h.Lost() {
 			return err
 		}
 	}
+}
+
+// Outlast is Outlast for the client's operation, which may have begun within another.
+func (s *Session) Outlast(parts []*Part, begun func() bool, try func() error) error {
+	if s.Since == 0 {
+		s.Since = s.l.Port().Now()
+		defer func() { s.Since = 0 }()
+	}
+	return Outlast(s.l, parts, s.Since, try(), begun, try)
+}
+
+// await calls try, which has failed with err, again and again while a part is missing of which the memory node is being replaced.
+func (s *Session) await(err error, try func() error) error {
+	port := s.l.Port()
+	for until := cmp.Or(s.Since, port.Now()) + outlastNs; Replaced(err) && port.Now() < until && s.awaited(); {
+		if stop := port.Pause(min(until, port.Now()+outlastPauseNs)); stop != nil {
+			return errors.Join(err, stop)
+		}
+		err = try()
+	}
+	return err
+}
+
+// awaited reports whether a part is missing that is replicated.
+func (s *Session) awaited() bool {
+	return slices.ContainsFunc(s.hooks.Handle().Parts, func(p *Part) bool { return p.Missing() && lock.Replicated(s.l, p.MN) })
 }
 
 // ReadyAll is Ready for an operation that needs all parts.
 func (s *Session) ReadyAll() error { return s.Ready(func(int) bool { return true }) }
 
 // TakeIn opens all missing parts of which the memory nodes are up, in the middle of an operation that needs the i-th. It returns ErrNodeDown, with the reason, if that one stays
-// missing.
-func (s *Session) TakeIn(i int) error { return s.hooks.Handle().takeIn(s.l, i, s.hooks.Open) }
+// missing. It waits as Ready does.
+func (s *Session) TakeIn(i int) error {
+	h := s.hooks.Handle()
+	err := h.takeIn(s.l, i, s.hooks.Open)
+	if err != nil && Replaced(err) && lock.Replicated(s.l, h.Parts[i].MN) {
+		err = s.await(err, func() error { return h.takeIn(s.l, i, s.hooks.Open) })
+	}
+	return err
+}
 
 // ReclaimStep does this compute node's part in finding memory that crashed nodes have leaked (package memory/reclaim).
 func (s *Session) ReclaimStep(view func() fabric.View) (busy bool, err error) {
