@@ -113,6 +113,8 @@ func (c *Client) allocOn(node int, cl class) (ptr, error) {
 	p, err := c.take(node, cl)
 	if err == nil {
 		c.t.h.Member.Touch(node, p.off64())
+	} else if c.t.h.Parts[node].Replicated() {
+		c.t.unsettled.addPages() // a run may have its class at the primary only
 	}
 	return p, err
 }

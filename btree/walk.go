@@ -42,8 +42,9 @@ type walking struct {
 
 // unsettled are the nodes of a tree of which the backups may differ from the primary, by operations of this compute node.
 type unsettled struct {
-	mu   sync.Mutex
-	list []ptr
+	mu    sync.Mutex
+	list  []ptr
+	pages bool // and so may the page tables
 }
 
 func (u *unsettled) add(p ptr) {
@@ -52,18 +53,25 @@ func (u *unsettled) add(p ptr) {
 	u.list = append(u.list, p)
 }
 
+func (u *unsettled) addPages() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.pages = true
+}
+
 // any reports whether there may be some.
 func (u *unsettled) any() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return len(u.list) > 0
+	return u.pages || len(u.list) > 0
 }
 
-func (u *unsettled) take() (list []ptr) {
+func (u *unsettled) take() (list []ptr, pages bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	list, u.list = u.list, nil
-	return list
+	list, pages = u.list, u.pages
+	u.list, u.pages = nil, false
+	return list, pages
 }
 
 // unsettle notes that the backups of a node may differ from the primary.
@@ -103,9 +111,18 @@ func (c *Client) walkStep(view func() fabric.View) (busy bool, err error) {
 	return busy, err
 }
 
-// settleAll settles the nodes that are known to be unsettled.
+// settleAll settles the page tables and the nodes that are known to be unsettled.
 func (c *Client) settleAll() error {
-	list := c.t.unsettled.take()
+	list, pages := c.t.unsettled.take()
+	if pages {
+		if err := c.levelPages(); err != nil {
+			c.t.unsettled.addPages()
+			for _, p := range list {
+				c.unsettle(p)
+			}
+			return err
+		}
+	}
 	for i, p := range list {
 		err := c.lock(&c.n, c.leaf, p)
 		if isGone(err) {
@@ -118,6 +135,17 @@ func (c *Client) settleAll() error {
 			for _, q := range list[i:] {
 				c.unsettle(q)
 			}
+			return err
+		}
+	}
+	return nil
+}
+
+// levelPages gives the runs of pages the classes at the backups that they have at the primaries.
+func (c *Client) levelPages() error {
+	for _, n := range c.t.h.Parts {
+		missed, err := c.session.LevelPages(n)
+		if c.walking.Missed = c.walking.Missed || missed; err != nil {
 			return err
 		}
 	}
@@ -142,11 +170,8 @@ func (c *Client) settle(n *node) error {
 func (c *Client) walkNodes() (busy, over bool, err error) {
 	k := &c.walking
 	if !k.at.begun {
-		for _, n := range c.t.h.Parts {
-			missed, err := c.session.LevelPages(n)
-			if k.Missed = k.Missed || missed; err != nil {
-				return false, false, err
-			}
+		if err := c.levelPages(); err != nil {
+			return false, false, err
 		}
 		if err := c.loadRoot(); err != nil {
 			return false, false, err
