@@ -17,6 +17,7 @@
 //	etcd-ca, etcd-cert, etcd-key     files for https to etcd
 //	etcd-user, etcd-password-file    if etcd has authentication enabled
 //	dead-after                       how long the failure of a node takes to be detected, 5s by default
+//	silent-after                     when a memory node with replicas is suspected that does not answer; without it when it is dead
 //
 // It is a package of its own because of what it brings along: etcd's client is large.
 //

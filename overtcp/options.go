@@ -32,6 +32,8 @@ type Options struct {
 
 	// DeadAfter is how long the failure of a node takes to be detected; 0: the defaults of coordinator/etcd and fabric/tcp.
 	DeadAfter time.Duration
+	// SilentAfter is when a memory node with replicas is suspected that does not answer an operation of this compute node; 0: when its lease ends. See tcp.Options.
+	SilentAfter time.Duration
 	// Report, if it is not nil, is called with errors in the background.
 	Report func(error)
 }
@@ -50,7 +52,7 @@ func (o *Options) Add(rest string) error {
 	}
 	o.Etcd, o.Cluster = m.Etcd, m.Cluster
 	err = membership.ParseQuery("tcp:"+rest, query, map[string]any{
-		"listen": &o.Listen, "advertise": &o.Advertise, "insecure": &o.Insecure, "dead-after": &o.DeadAfter,
+		"listen": &o.Listen, "advertise": &o.Advertise, "insecure": &o.Insecure, "dead-after": &o.DeadAfter, "silent-after": &o.SilentAfter,
 		"tls-ca": &o.TLS.CA, "tls-cert": &o.TLS.Cert, "tls-key": &o.TLS.Key,
 		"etcd-ca": &o.EtcdTLS.CA, "etcd-cert": &o.EtcdTLS.Cert, "etcd-key": &o.EtcdTLS.Key, "etcd-user": &o.EtcdUser, "etcd-password-file": &o.EtcdPasswordFile,
 	})

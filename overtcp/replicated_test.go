@@ -67,10 +67,10 @@ type replicas struct {
 	ways    [3]*heldProxy // to etcd, of memory nodes; nil: direct
 }
 
-func newReplicas(t *testing.T) *replicas { return newReplicasOn(t, nil, false) }
+func newReplicas(t *testing.T) *replicas { return newReplicasOn(t, nil, false, "") }
 
-// newReplicasOn is newReplicas on hosts; with ways, memory nodes reach etcd over what can be held up.
-func newReplicasOn(t *testing.T, h *hosts, ways bool) *replicas {
+// newReplicasOn is newReplicas on hosts; with ways, memory nodes reach etcd over what can be held up. more comes behind the address.
+func newReplicasOn(t *testing.T, h *hosts, ways bool, more string) *replicas {
 	if testing.Short() {
 		t.Skip("leases run out")
 	}
@@ -79,7 +79,7 @@ func newReplicasOn(t *testing.T, h *hosts, ways bool) *replicas {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	x := &replicas{t: t, dir: dir, hosts: h, address: fmt.Sprintf("tcp://%s/test?insecure=true&listen=%s&dead-after=%v", filepath.Join(dir, "etcd.sock"), h.own(), deadAfter)}
+	x := &replicas{t: t, dir: dir, hosts: h, address: fmt.Sprintf("tcp://%s/test?insecure=true&listen=%s&dead-after=%v%s", filepath.Join(dir, "etcd.sock"), h.own(), deadAfter, more)}
 	x.etcd = startEtcd(t, dir)
 	if x.options, err = overtcp.Parse(strings.TrimPrefix(x.address, "tcp:")); err != nil {
 		t.Fatal(err)

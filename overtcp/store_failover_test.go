@@ -233,13 +233,16 @@ func killed(t *testing.T, trees bool) {
 }
 
 // A primary that stands still for longer than its lease is deposed, and is not believed when it goes on.
-func TestStoreFailoverStopped(t *testing.T) { stopped(t, false) }
+func TestStoreFailoverStopped(t *testing.T) { stopped(t, false, 0) }
 
 // The same for trees.
-func TestTreeFailoverStopped(t *testing.T) { stopped(t, true) }
+func TestTreeFailoverStopped(t *testing.T) { stopped(t, true, 0) }
 
-func stopped(t *testing.T, trees bool) {
-	x := newReplicas(t)
+// The same with a bound for silence that is less than the lease: operations go on soon after that.
+func TestStoreFailoverSilent(t *testing.T) { stopped(t, false, 500*time.Millisecond) }
+
+func stopped(t *testing.T, trees bool, silentAfter time.Duration) {
+	x := newReplicasOn(t, nil, false, fmt.Sprint("&silent-after=", silentAfter))
 	l := newStoreLoad(x)
 	l.trees = trees
 	var took []time.Duration
@@ -262,5 +265,8 @@ func stopped(t *testing.T, trees bool) {
 	t.Logf("%d operations, %d failed; from the stop to the first operation that goes on: %v", l.done, l.failed, took)
 	if l.failed > 0 {
 		t.Errorf("%d operations have failed", l.failed)
+	}
+	if slices.Sort(took); silentAfter > 0 && (took[len(took)/2] < silentAfter/2 || took[len(took)/2] > deadAfter*3/4) {
+		t.Errorf("half of them go on after %v or less, and silence is bounded by %v", took[len(took)/2], silentAfter)
 	}
 }

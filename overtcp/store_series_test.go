@@ -156,7 +156,11 @@ func TestStoreSeries(t *testing.T) { series(t, false) }
 func TestTreeSeries(t *testing.T) { series(t, true) }
 
 func series(t *testing.T, trees bool) {
-	x := newReplicasOn(t, newHosts(t, 3+2), true)
+	silence := ""
+	if *storeFaultSeed%2 == 1 {
+		silence = "&silent-after=300ms"
+	}
+	x := newReplicasOn(t, newHosts(t, 3+2), true, silence)
 	s := &storeSeries{newStoreLoad(x), rand.New(rand.NewPCG(*storeFaultSeed, 0))}
 	s.trees = trees
 	tallies := map[string]*storeTally{}

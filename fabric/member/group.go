@@ -36,6 +36,8 @@ type Group struct {
 	Began  uint32      `json:"began"`
 	// Draining is the memory node that has joined with the number, if it is to be stopped: it gets no copies. A later incarnation does. 0: it is not.
 	Draining Incarnation `json:"draining,omitempty"`
+	// Suspect is a memory node with a copy that does not answer a compute node. If it acknowledges that, it lives, and is none any more; else it is reported. 0: there is none.
+	Suspect Incarnation `json:"suspect,omitempty"`
 	// Lost is a later configuration that a memory node knows, and the coordinator did not: it has lost its data. Until that is settled (Ledger.found, or Adopt or
 	// Abandon by the operator) the number is not served. It may have no replicas then.
 	Lost *Known `json:"lost,omitempty"`
@@ -96,11 +98,12 @@ const (
 	Adopt                           // of a number that waits (Group.Lost): this replica is served
 	Drain                           // the memory node with this number gets no copies any more
 	Undrain                         // it does again
+	Suspect                         // a memory node with a copy does not answer
 )
 
 func (k ChangeKind) String() string {
-	if k >= AddBackup && k <= Undrain {
-		return [...]string{"add", "synced", "drop", "promote", "abandon", "adopt", "drain", "undrain"}[k-AddBackup]
+	if k >= AddBackup && k <= Suspect {
+		return [...]string{"add", "synced", "drop", "promote", "abandon", "adopt", "drain", "undrain", "suspect"}[k-AddBackup]
 	}
 	return fmt.Sprintf("ChangeKind(%d)", uint8(k))
 }
@@ -191,6 +194,10 @@ func (l *Ledger) wished(g *Group, c Change) (n *Group, why string) {
 		}
 		if why == "" {
 			n.add(host)
+		}
+	case c.Kind == Suspect:
+		if n.Suspect = c.Host; i < 0 || host == nil || g.Suspect != 0 {
+			why = "it is no replica, or not up, or another is suspected"
 		}
 	case i <= 0:
 		why = "it is no backup"
@@ -335,6 +342,9 @@ func (l *Ledger) next(g *Group) *Group {
 	if n := l.dropped(g); n != nil {
 		return n
 	}
+	if n := l.refuted(g); n != nil {
+		return n
+	}
 	if home := l.home(g.ID); home != nil && home.MN.MinInSync != g.MinInSync {
 		n := g.copied()
 		n.MinInSync = home.MN.MinInSync
@@ -362,6 +372,16 @@ func (l *Ledger) dropped(g *Group) *Group {
 	if len(n.Replicas) == len(g.Replicas) || l.joinedMN(g.Primary()).Acked < g.Changed {
 		return nil
 	}
+	return n
+}
+
+// refuted returns a group without a suspicion that is over: the memory node has acknowledged it, or is up no more; nil: nothing is due.
+func (l *Ledger) refuted(g *Group) *Group {
+	if e := l.joinedMN(g.Suspect); g.Suspect == 0 || e != nil && e.Acked < g.Changed {
+		return nil
+	}
+	n := g.copied()
+	n.Suspect = 0
 	return n
 }
 

@@ -422,3 +422,60 @@ func actOnGroup(t *testing.T, r *rand.Rand, l *member.Ledger) {
 		l.Ack(e, l.Revision-min(l.Revision, r.Uint64N(3)))
 	}
 }
+
+// A memory node that is suspected, and acknowledges that, lives: the suspicion is over. It is over too when the memory node has gone. Meanwhile no other is suspected.
+func TestSuspect(t *testing.T) {
+	l := whole(t, 3)
+	of := func(id fabric.MemID) *member.Entry {
+		for _, e := range l.Entries {
+			if !e.IsCN() && e.MN.ID == id && e.Phase == member.Joined {
+				return e
+			}
+		}
+		return nil
+	}
+	suspect := func(host member.Incarnation) error {
+		return l.Change(member.Change{ID: 0, Kind: member.Suspect, Host: host, Seen: l.Groups[0].Changed})
+	}
+	primary, backup := l.Groups[0].Primary(), l.Groups[0].Replicas[1].Host
+	if err := suspect(1 << 40); err == nil {
+		t.Error("a memory node without a copy is suspected")
+	}
+	if err := suspect(primary); err != nil {
+		t.Fatal(err)
+	}
+	if err := suspect(backup); err == nil {
+		t.Error("two are suspected")
+	}
+	for _, e := range l.Entries {
+		if e.Incarnation() != primary {
+			l.Ack(e, l.Revision)
+		}
+	}
+	if l.Groups[0].Suspect != primary {
+		t.Fatalf("others have acknowledged: %+v", *l.Groups[0])
+	}
+	l.Ack(of(0), l.Groups[0].Changed-1)
+	if l.Groups[0].Suspect != primary {
+		t.Fatalf("it has acknowledged what was before: %+v", *l.Groups[0])
+	}
+	l.Ack(of(0), l.Groups[0].Changed)
+	if x := l.Groups[0]; x.Suspect != 0 || x.Primary() != primary || !x.Serving {
+		t.Fatalf("%+v", *x)
+	}
+	if err := suspect(backup); err != nil {
+		t.Fatal(err)
+	}
+	if !l.State().Spares(primary) || !l.State().Spares(backup) {
+		t.Error("there are two copies of each number")
+	}
+	for id := range fabric.MemID(3) {
+		if e := of(id); e.Incarnation() == backup {
+			l.End(e, member.Died)
+		}
+	}
+	ackAll(l)
+	if l.Groups[0].Suspect != 0 || l.State().Spares(primary) {
+		t.Errorf("%+v: the suspected one has gone, and the other has the last copy", *l.Groups[0])
+	}
+}

@@ -184,6 +184,16 @@ func (s *State) unsettled(g *Group) string {
 // usable reports whether a replica may be promoted.
 func (s *State) usable(r Replica) bool { return r.Phase == InSync && s.Has(r.Host) }
 
+// Spares reports whether nothing is lost if a memory node is given up that may live: of all numbers of which it has a copy there is another one in sync, and it serves none without copies.
+func (s *State) Spares(host Incarnation) bool {
+	for _, g := range s.Groups {
+		if g.Find(host) >= 0 && s.copies(g, host) == 0 {
+			return false
+		}
+	}
+	return slices.ContainsFunc(s.MNs, func(m MN) bool { return m.Incarnation == host && m.Replicas > 1 })
+}
+
 // stays reports whether a replica may be promoted, and is not to be moved because its memory node is to be stopped.
 func (s *State) stays(r Replica) bool {
 	return s.usable(r) && !draining(r.Host, slices.Values(s.Groups))

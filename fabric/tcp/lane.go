@@ -81,6 +81,8 @@ type lane struct {
 	ring    []sent     // of frames without answer, by number
 	seen    uint32     // by watch: answered
 	stalled int        // by watch: how often nothing had moved
+	heard   uint32     // by mute: answered
+	silent  int        // by mute: how often nothing had come
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
@@ -699,4 +701,17 @@ func (l *lane) watch(limit int) {
 		l.stalled = 0
 		l.broke(conn, errors.New("no answer"))
 	}
+}
+
+// mute reports whether an answer is due, and none had come when it was called so often before: whether there is a connection or not.
+func (l *lane) mute(times int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	answered := l.answered.Load()
+	if answered == l.posted.Load() || answered != l.heard {
+		l.heard, l.silent = answered, 0
+		return false
+	}
+	l.silent++
+	return l.silent >= times
 }

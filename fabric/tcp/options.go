@@ -60,6 +60,9 @@ type Options struct {
 	// Heartbeat is how often connections are checked; DeadAfter is when one on which
 	// nothing moves that should is given up.
 	Heartbeat, DeadAfter time.Duration
+	// SilentAfter is, for Join, when a memory node of which others have copies is suspected that does not answer an operation: unless it says to the coordinator that it lives, another takes its
+	// place. 0: when its lease ends.
+	SilentAfter time.Duration
 	// Report, if it is not nil, is called with errors in the background. It must not block.
 	Report func(error)
 
@@ -122,7 +125,7 @@ func (o *Options) check() error {
 
 // config returns what tcp has in common with other networks.
 func (o *Options) config() peer.Config {
-	return peer.Config{Members: o.Members, Left: o.Left, Copy: o.Copy, Listen: o.Listen, Advertise: o.Advertise, Note: o.Note, TLS: o.TLS, Heartbeat: o.Heartbeat, DeadAfter: o.DeadAfter, Report: o.Report}
+	return peer.Config{Members: o.Members, Left: o.Left, Copy: o.Copy, Listen: o.Listen, Advertise: o.Advertise, Note: o.Note, TLS: o.TLS, Heartbeat: o.Heartbeat, DeadAfter: o.DeadAfter, SilentAfter: o.SilentAfter, Report: o.Report}
 }
 
 // ParseAddress returns what a member's address says to tools: where other nodes reach it, and its Options.Note.

@@ -79,6 +79,14 @@ func (r *remote) End() {
 	}
 }
 
+// Mute is peer.Mute.
+func (r *remote) Mute(times int) (mute bool) {
+	for _, l := range r.lanes {
+		mute = l.mute(times) || mute
+	}
+	return mute
+}
+
 // failed notes that a lane cannot be connected.
 func (r *remote) failed(err error) {
 	if errors.Is(err, fabric.ErrFenced) {

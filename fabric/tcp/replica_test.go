@@ -25,18 +25,24 @@ type group struct {
 }
 
 func newGroup(t *testing.T) *group {
+	return newGroupWith(t, func(*Options) {}, func(*Options) {}, func(*Options) {})
+}
+
+// newGroupWith is newGroup with other options of memory nodes 0 and 1, and of compute nodes.
+func newGroupWith(t *testing.T, mn0, mn1, cns func(*Options)) *group {
 	c := newTestCluster(t)
 	t.Cleanup(c.testClose)
 	c.change = func(o *Options) { o.Heartbeat, o.DeadAfter = 100*time.Millisecond, time.Second }
 	serve := c.change
-	c.change = func(o *Options) { serve(o); o.Replicas, o.Room = 2, 1<<20 }
+	c.change = func(o *Options) { serve(o); o.Replicas, o.Room, o.Workers = 2, 1<<20, 4; mn0(o) } // one worker that is stalled keeps no other node waiting
 	g := &group{testCluster: c, t: t, p: c.Serve(0, 1<<16)}
-	c.change = func(o *Options) { serve(o); o.Room = 1 << 20 }
+	c.change = func(o *Options) { serve(o); o.Room = 1 << 20; mn1(o) }
 	g.b = c.Serve(1, 1<<16)
-	c.change = serve
+	c.change = func(o *Options) { serve(o); cns(o) }
 	g.n, _ = c.Join(), c.Join()
 	g.sync()
 	g.known()
+	c.change = serve
 	g.port = peertest.Open(t, g.n)
 	g.usable(g.port)
 	return g

@@ -34,6 +34,7 @@ type Embedded struct {
 	Mns, cns, procs, MaxCN, lockQueue int
 	Replicas                          int // of each memory node; 0: 1
 	minInSync                         int // of them; 0: 1
+	silentAfter                       time.Duration
 	Size                              uint64
 }
 
@@ -100,6 +101,9 @@ func (e *Embedded) launchTCP(ctx context.Context, cfg fleet.Config) (*fleet.Flee
 	}
 	cfg.Remove = etcd.Close
 	cfg.Network = []string{"--insecure", "--listen", "127.0.0.1:0", "--wait", patience.String()}
+	if e.silentAfter != 0 {
+		cfg.Network = append(cfg.Network, "--silent-after", e.silentAfter.String())
+	}
 	if e.RunDir != "" {
 		cfg.Network = append(cfg.Network, "--run-dir", e.RunDir)
 	}

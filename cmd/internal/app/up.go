@@ -39,6 +39,7 @@ func upCommand(env *command.Env) *cli.Command {
 			command.CountFlag(&e.Mns, "mns", 1, 1, scheme.MaxMN, "memory nodes"),
 			command.CountFlag(&e.Replicas, "replicas", 1, 1, tcp.MaxReplicas, "with --fabric tcp: copies of each memory node, on others: locks, stores and trees go on when one fails"),
 			command.CountFlag(&e.minInSync, "min-in-sync", 1, 1, tcp.MaxReplicas, "with --replicas: copies that must be in sync where data is changed: with fewer, changes wait, and fail in the end"),
+			&cli.DurationFlag{Name: "silent-after", Usage: "with --replicas: a memory node that does not answer an operation for so long is replaced, unless it says that it lives", DefaultText: "5s", Destination: &e.silentAfter},
 			command.CountFlag(&e.cns, "cns", 4, 1, int(fabric.MaxCN), "compute nodes"),
 			command.SizeFlag(&e.Size, "size", "1GiB", "memory of a memory node, as 64MiB, 1GiB, 1e9"),
 			command.LockFlag(&e.policy),
@@ -64,6 +65,8 @@ func upCommand(env *command.Env) *cli.Command {
 			switch {
 			case e.Replicas > 1 && e.Fabric != "tcp":
 				return command.Usage(c, "--replicas %d needs --fabric tcp", e.Replicas)
+			case e.silentAfter != 0 && e.Replicas < 2:
+				return command.Usage(c, "--silent-after needs --replicas")
 			case e.minInSync > e.Replicas:
 				return command.Usage(c, "--min-in-sync %d is more than --replicas %d", e.minInSync, e.Replicas)
 			case e.Replicas > e.Mns:

@@ -15,6 +15,7 @@ const (
 
 	defaultHeartbeat = time.Second
 	defaultDeadAfter = 5 * time.Second
+	minSilentAfter   = 50 * time.Millisecond
 )
 
 // A Config is what the options of nodes have in common, whatever the network. The fields are described where users see
@@ -26,6 +27,7 @@ type Config struct {
 	Listen, Advertise, Note string
 	TLS                     *tls.Config
 	Heartbeat, DeadAfter    time.Duration
+	SilentAfter             time.Duration
 	Report                  func(error)
 }
 
@@ -48,6 +50,8 @@ func (c *Config) Check() error {
 		return fmt.Errorf("%w: Members, the coordinator, is missing", ErrOptions)
 	case c.Heartbeat < 0 || c.DeadAfter < 2*c.Heartbeat:
 		return fmt.Errorf("%w: DeadAfter %v must be at least twice the Heartbeat %v", ErrOptions, c.DeadAfter, c.Heartbeat)
+	case c.SilentAfter < 0 || c.SilentAfter > 0 && c.SilentAfter < minSilentAfter:
+		return fmt.Errorf("%w: SilentAfter %v must be at least %v, or 0", ErrOptions, c.SilentAfter, minSilentAfter)
 	}
 	if c.TLS == nil {
 		return nil

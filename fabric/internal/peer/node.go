@@ -123,6 +123,9 @@ func (n *Node) ready(m member.Member) {
 	n.net.Start()
 	n.Go(n.follow)
 	n.Go(n.beat)
+	if n.SilentAfter > 0 {
+		n.Go(n.watchSilence)
+	}
 }
 
 // UseMemory begins to use the memory nodes that there are, and those that come.
