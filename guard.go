@@ -50,13 +50,40 @@ type hold struct {
 	serial atomic.Uint64
 	watch  atomic.Pointer[watch] // nil: Lost has not been called
 	closed bool                  // Close has unlocked it; guarded by watches.mu
-	next   *hold
+	// recovered is the serial of the grant of which Recovered has reported that it is the first after a crash.
+	recovered atomic.Uint64
+	next      *hold
 }
 
 // Token returns the fencing token of the grant: every exclusive grant of the
 // lock has a greater one than those before. A resource that refuses older tokens
 // keeps out a holder that has lost the lock without knowing.
 func (g Guard) Token() lock.Token { return g.token }
+
+// Recovered reports whether what held the lock before may have crashed while it did, so that what the lock protects may be half done: as EOWNERDEAD of a robust mutex. It is
+// one READ of the lock's memory.
+//
+// A lock does not say what holds it, so a crash shows by the recovery that the lock needs after it. Recovered is true for the first grant after a recovery, at each call; if that
+// is a shared one, also for those behind it, until an exclusive one has asked. It is true without need if the process that crashed, at any
+// time, did not hold this lock when it was recovered, and if the memory node does not answer, or the lock has been lost.
+//
+// It says nothing of a holder that lost the lock and lives (Lost), of a memory node that restarted or was replaced by a copy, nor of a lock by name that has been given another lock since the crash,
+// which it is only when its table is nearly full.
+func (g Guard) Recovered() bool {
+	if g.s == nil || !g.current() {
+		return true
+	}
+	if g.h.recovered.Load() == g.serial|pooled {
+		return true
+	}
+	g.s.use.Begin()
+	defer g.s.use.End()
+	recovered := g.s.s.Recovered(&g.h.Hold)
+	if recovered {
+		g.h.recovered.Store(g.serial | pooled)
+	}
+	return recovered
+}
 
 // Unlock releases the lock. The error is lock.ErrLost if the lock had been taken away, lock.ErrMisuse if it
 // has been unlocked already, else the fabric's. The lock is not held any more.

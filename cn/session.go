@@ -108,6 +108,9 @@ func (s *Session) Holding() []fabric.Addr { return s.locker.Holding() }
 // Lost reports whether what a Hold of the session holds has been lost: see hier.Locker.
 func (s *Session) Lost(h *lock.Hold) bool { return s.locker.Lost(h) }
 
+// Recovered reports whether the holder before that of a Hold of the session may have crashed: see hier.Locker.
+func (s *Session) Recovered(h *lock.Hold) bool { return s.locker.Recovered(h) }
+
 // Node returns the session's compute node.
 func (s *Session) Node() *Node { return s.node }
 

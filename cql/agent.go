@@ -53,7 +53,7 @@ type Agent struct {
 	lay   Layout
 	parts Participants
 	ops   [4]fabric.Op
-	zero  []byte // a queue without entries
+	empty []byte // a queue without entries, but for the mark of a recovery
 
 	leading []*leading // resets led by this node
 	asked   []asked    // resets led by others (or this node), which wait for participants here
@@ -116,7 +116,7 @@ type asked struct {
 // NewAgent returns the agent of node over its agent Port.
 func NewAgent(node fabric.Node, y Layout, parts Participants) *Agent {
 	p := node.Agent()
-	return &Agent{port: p, node: node, lay: y, parts: parts, zero: p.Alloc(int(8 * y.Capacity())), lost: node.View().Lost}
+	return &Agent{port: p, node: node, lay: y, parts: parts, empty: p.Alloc(int(8 * y.Capacity())), lost: node.View().Lost}
 }
 
 // Stats returns the agent's counters, updated by the goroutine that calls Handle.
@@ -552,8 +552,13 @@ func (a *Agent) onView() error {
 // late, and undo what has come since.)
 func (a *Agent) finish(r *leading) error {
 	a.leading = slices.DeleteFunc(a.leading, func(x *leading) bool { return x == r })
-	fresh := a.lay.Header(a.lay.freshIndex(r.used), 0, 0, 0)
-	a.ops[0] = fabric.Write(r.lock.Add(8), a.zero)
+	index := a.lay.freshIndex(r.used)
+	fresh := a.lay.Header(index, 0, 0, 0)
+	binary.LittleEndian.PutUint64(a.empty, 0)
+	if a.node.View().Lost != 0 {
+		binary.LittleEndian.PutUint64(a.empty, uint64(a.lay.recovered(index)))
+	}
+	a.ops[0] = fabric.Write(r.lock.Add(8), a.empty)
 	a.ops[1] = fabric.CAS(r.lock, uint64(r.locked), uint64(fresh))
 	for ops := a.ops[:2]; ; ops = a.ops[1:2] {
 		if err := a.port.Do(ops); err != nil {

@@ -92,6 +92,14 @@ func hold(role, dir string) error {
 		fmt.Println("ready") // it will be waiting soon
 	}
 	g, err := s.Lock(ctx, l.At(0))
+	if role == "holdname" {
+		names, failed := c.Names(ctx, "names", 0)
+		if failed != nil {
+			return failed
+		}
+		err = errors.Join(err, g.Unlock())
+		g, err = names.Lock(ctx, "orders/17")
+	}
 	if err != nil {
 		return err
 	}
