@@ -125,9 +125,9 @@ func (k *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 	if h.Held {
 		return fmt.Errorf("%w: Acquire with a Hold that holds %v", lock.ErrMisuse, h.Lock)
 	}
-	if r.Lock%8 != 0 || r.Lock.Offset() < k.cfg.Lowest || len(r.Reads) > lock.MaxPiggyback {
-		return fmt.Errorf("%w: lock at %v (must be 8-byte aligned, and not below %#x) with %d READs (at most %d)",
-			lock.ErrMisuse, r.Lock, k.cfg.Lowest, len(r.Reads), lock.MaxPiggyback)
+	if r.Mode > lock.Exclusive || r.Lock%8 != 0 || r.Lock.Offset() < k.cfg.Lowest || len(r.Reads) > lock.MaxPiggyback {
+		return fmt.Errorf("%w: %v lock (must be shared or exclusive) at %v (8-byte aligned, and not below %#x) with %d READs (at most %d)",
+			lock.ErrMisuse, r.Mode, r.Lock, k.cfg.Lowest, len(r.Reads), lock.MaxPiggyback)
 	}
 	k.compare(r.Lock.MN())
 	inc := k.incarnationAt(r.Lock.MN())

@@ -11,10 +11,12 @@ import (
 // Mode is how a lock is held.
 type Mode uint8
 
-// Shared admits other shared holders; Exclusive admits no other.
+// Shared admits other shared holders; Exclusive admits no other. Update admits the shared holders that were there before, and none that come after: its
+// holder reads what it may be going to change, and then calls [Upgrader.Upgrade]. Only an Upgrader has it; other Lockers return ErrMisuse.
 const (
 	Shared Mode = iota
 	Exclusive
+	Update
 )
 
 func (m Mode) String() string {
@@ -23,6 +25,8 @@ func (m Mode) String() string {
 		return "shared"
 	case Exclusive:
 		return "exclusive"
+	case Update:
+		return "update"
 	}
 	return fmt.Sprintf("Mode(%d)", uint8(m))
 }
@@ -88,6 +92,8 @@ type Request struct {
 	// lock: in the same chain as the acquire if the lock is free, else after the grant.
 	// Their results are valid when Acquire returns nil. At most MaxPiggyback.
 	Reads []fabric.Op
+	// LeaseNs, if more than the mechanism's lease, asks for one of at least so long, where the mechanism can choose it for each hold. Others ignore it.
+	LeaseNs fabric.Time
 	// Handoff is memory for what the last exclusive holder left (Hold.Handoff), if the lock has not been away from this
 	// compute node since. When that is there and fits, HandoffLen is its length, and Reads are not executed. Only
 	// exclusive holders get handoffs, and only from mechanisms that hand locks over within a node. Acquire sets HandoffLen and
@@ -158,6 +164,15 @@ type Locker interface {
 
 	// Stats returns the client's counters, updated by its goroutine.
 	Stats() *Stats
+}
+
+// An Upgrader is a Locker that has update locks.
+type Upgrader interface {
+	Locker
+	// Upgrade makes a hold in mode Update exclusive: it waits until the shared holders from before have released. No other client can have changed anything
+	// since the hold was acquired, for no other can have held the lock for update or exclusively. Of the request only Try and Deadline count.
+	// After ErrBusy, ErrTimeout, ErrCanceled, and an error of the fabric, the hold is what it was. ErrLost: the lease has ended, and the Hold is free.
+	Upgrade(h *Hold, r *Request) error
 }
 
 // An Attacher is a Locker that follows memory nodes through their restarts.

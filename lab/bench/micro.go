@@ -66,6 +66,8 @@ type Micro struct {
 	Tune string
 	// CoreClients is how many clients share a core and its queue pair; 0: 2, as in the model.
 	CoreClients int
+	// LeaseNs is for how long a lock with leases may be held; 0: as its paper has it.
+	LeaseNs fabric.Time
 	// Capacity is the length of the queues of CQL locks; 0: what the participants need.
 	Capacity int
 }
@@ -174,7 +176,7 @@ func (m *Micro) system(counter fabric.Addr, serverNs fabric.Time) (*locks.System
 	if err != nil {
 		return nil, err
 	}
-	c := locks.Config{CNs: m.CNs, Clients: (m.Clients + m.CNs - 1) / m.CNs, Counter: counter, ServerNs: serverNs}
+	c := locks.Config{CNs: m.CNs, Clients: (m.Clients + m.CNs - 1) / m.CNs, Counter: counter, ServerNs: serverNs, LeaseNs: m.LeaseNs}
 	if m.Capacity != 0 {
 		c.CapacityBits = uint8(bits.TrailingZeros(uint(m.Capacity)))
 	}

@@ -25,7 +25,10 @@ type Result struct {
 // figures are what all runs have: of operations within a window, whose latencies are in a histogram.
 func (c *counters) figures(op *hdrhistogram.Histogram, window fabric.Time) Metrics {
 	ops := uint64(op.TotalCount())
+	reads, writes := c.Ports.Ops[fabric.OpRead], c.Ports.Ops[fabric.OpWrite]
 	return Metrics{
+		"mn_reads_per_op":     per(reads, ops),
+		"mn_atomics_per_op":   per(c.Ports.Total()-reads-writes, ops),
 		"mops":                float64(ops) * 1e3 / float64(window),
 		"p50_us":              quantile(op, 50),
 		"p99_us":              quantile(op, 99),

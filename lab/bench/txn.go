@@ -18,15 +18,24 @@ import (
 // A txnRun is a run of transactions by two-phase locking: a client takes all locks of a transaction, executes it, which is a pause, and releases them.
 type txnRun struct {
 	simulation
-	m        Micro // of which lock, clients and network count
+	m        Micro // of which lock, clients and network count; with trace "zipf" its locks, too
 	trace    string
 	artifact bool
 	// sorted: locks are taken in the order of their numbers. Otherwise in that of the transaction, which gives up after txnPatience, releases all, and begins again.
 	sorted bool
 	mutex  bool // there are no shared holders, as ShiftLock's authors ran it
 
-	plan   plan
-	aborts uint64
+	warehouses int // of TPC-C; 0: txnWarehouses for each compute node
+	mns        int // memory nodes, among which its warehouses are dealt out; 0: 1
+	think      fabric.Time
+	scans      float64     // the share of long readers among its transactions
+	scanNs     fabric.Time // for how long one holds its locks
+	fails      failures
+
+	plans  []plan
+	aborts uint64 // transactions that gave up, and began again
+	broken uint64 // transactions that lost a lock
+	failed uint64 // clients that failed
 }
 
 // The pauses for which ShiftLock's clients execute a transaction (its section 4.4), and after how long FissLock's give up.
@@ -57,19 +66,63 @@ func (r txnRun) point(m Micro, params Params, o Options) Point {
 	}
 }
 
+// zipfSource draws transactions of one lock, as a microbenchmark does.
+type zipfSource struct{ seq *sequence }
+
+func (s zipfSource) Next(list []locktrace.Access) []locktrace.Access {
+	rank, shared := s.seq.next()
+	a := locktrace.Access{Lock: uint32(rank), Mode: lock.Exclusive}
+	if shared {
+		a.Mode = lock.Shared
+	}
+	return append(list, a)
+}
+
 // sources returns how many locks there are, and what makes the transactions of a client of a node.
-func (r *txnRun) sources(o Options) (int, func(node, client int) locktrace.Source) {
+func (r *txnRun) sources(o Options) (int, func(node, client int) locktrace.Source, error) {
 	random := func(client int) *traces.Rand { return traces.NewRand(r.m.Seed, uint64(client)) }
-	if r.trace == "tpcc" {
-		db := &locktrace.TPCC{Warehouses: txnWarehouses * r.m.CNs, Nodes: r.m.CNs, Artifact: r.artifact}
-		return db.Locks(), func(node, client int) locktrace.Source { return db.Source(node, random(client)) }
+	switch r.trace {
+	case "zipf":
+		z, err := traces.NewZipf(uint64(r.m.Locks), r.m.Theta)
+		return r.m.Locks, func(_, client int) locktrace.Source { return zipfSource{r.m.sequence(z, client)} }, err
+	case "tpcc":
+		db := &locktrace.TPCC{Warehouses: cmp.Or(r.warehouses, txnWarehouses*r.m.CNs), Nodes: r.m.CNs, Artifact: r.artifact}
+		return db.Locks(), func(node, client int) locktrace.Source {
+			if r.scans > 0 {
+				return db.Scans(node, random(client), r.scans)
+			}
+			return db.Source(node, random(client))
+		}, nil
 	}
 	subscribers := txnSubscribers
 	if o.Tiny {
 		subscribers = 1000
 	}
 	db := locktrace.NewTATP(subscribers, r.artifact)
-	return db.Locks(), func(_, client int) locktrace.Source { return db.Source(random(client)) }
+	return db.Locks(), func(_, client int) locktrace.Source { return db.Source(random(client)) }, nil
+}
+
+// place makes memory nodes with room for all locks.
+func (r *txnRun) place(y lock.Layout, n int) {
+	mns := max(r.mns, 1)
+	each := (n/locktrace.WarehouseLocks + mns - 1) / mns * locktrace.WarehouseLocks
+	if mns == 1 {
+		each = n
+	}
+	for i := range mns {
+		p := newPlan(y, each, fabric.At(fabric.MemID(i), 0))
+		r.plans = append(r.plans, p)
+		r.c.AddMN(p.size())
+	}
+}
+
+// addr returns where a lock is. Those of a warehouse are on one memory node.
+func (r *txnRun) addr(l uint32) fabric.Addr {
+	mns, warehouse, rest := uint32(len(r.plans)), l/locktrace.WarehouseLocks, l%locktrace.WarehouseLocks
+	if mns == 1 {
+		return r.plans[0].addr(uint64(l))
+	}
+	return r.plans[warehouse%mns].addr(uint64(warehouse/mns*locktrace.WarehouseLocks + rest))
 }
 
 func (r *txnRun) run(ctx context.Context, o Options) (Metrics, error) {
@@ -77,11 +130,13 @@ func (r *txnRun) run(ctx context.Context, o Options) (Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, source := r.sources(o)
-	r.plan = newPlan(sys.Layout(), n, 0)
+	n, source, err := r.sources(o)
+	if err != nil {
+		return nil, err
+	}
 	r.c = sim.New(r.m.cluster())
 	defer r.c.Close()
-	r.c.AddMN(r.plan.size())
+	r.place(sys.Layout(), n)
 	for i := range r.m.CNs {
 		node := r.c.AddCN()
 		joined, err := sys.Join(node)
@@ -90,12 +145,7 @@ func (r *txnRun) run(ctx context.Context, o Options) (Metrics, error) {
 		}
 		r.startAgent(joined, node)
 		for k := i; k < r.m.Clients; k += r.m.CNs {
-			src := source(i, k)
-			r.c.Go(node, fmt.Sprintf("client %d", k), func(p fabric.Port) {
-				l := joined.Locker(p)
-				r.lockers = append(r.lockers, l)
-				r.fail(r.work(l, src))
-			})
+			r.start(&txnClient{r: r, name: fmt.Sprintf("client %d", k), node: node, joined: joined, src: source(i, k)})
 		}
 	}
 	part, err := r.settle(ctx, r.m.pace(), func(*counters) {})
@@ -105,27 +155,67 @@ func (r *txnRun) run(ctx context.Context, o Options) (Metrics, error) {
 	res := &Result{Ops: uint64(part.last - part.first), WindowNs: part.window(), counters: part.counters, part: part,
 		tally: r.journal.tally(part.first, part.last)}
 	metrics := res.Metrics()
-	metrics["aborts_pct"] = 100 * float64(r.aborts) / float64(max(len(r.journal.list), 1))
+	all := float64(max(len(r.journal.list), 1))
+	metrics["aborts_pct"], metrics["broken_pct"] = 100*float64(r.aborts)/all, 100*float64(r.broken)/all
+	passed := uint64(0)
+	for _, l := range r.lockers {
+		passed += l.Stats().Aborts
+	}
+	// Of a transaction a lease ends, or that of a client before it, by which it is passed over.
+	metrics["expired_pct"] = 100 * float64(r.broken+passed) / max(all+float64(passed), 1)
+	metrics["resets"] = float64(part.Locks.Resets)
+	metrics["failures"] = float64(r.failed)
 	return metrics, nil
 }
 
-// work does transactions until the run ends.
-func (r *txnRun) work(l lock.Locker, src locktrace.Source) error {
+// A txnClient is a client of a run.
+type txnClient struct {
+	r      *txnRun
+	name   string
+	node   *sim.Node
+	joined *locks.Node
+	src    locktrace.Source
+	l      lock.Locker
+	holds  []lock.Hold
+	// leaseNs is the lease that it asks for: twice what a long reader takes, where locks have leases of several slots.
+	leaseNs fabric.Time
+}
+
+// start starts a client.
+func (r *txnRun) start(c *txnClient) {
+	r.c.Go(c.node, c.name, func(p fabric.Port) {
+		c.l = c.joined.Locker(r.fails.port(p))
+		r.lockers = append(r.lockers, c.l)
+		r.fail(c.work())
+	})
+}
+
+// work does transactions until the run ends, or the client fails.
+func (c *txnClient) work() error {
+	r := c.r
 	var list []locktrace.Access
-	holds := make([]lock.Hold, 64)
-	for port := l.Port(); r.err == nil; {
-		if list = src.Next(list[:0]); len(list) == 0 {
+	for port := c.l.Port(); r.err == nil; {
+		if list = c.src.Next(list[:0]); len(list) == 0 {
 			continue
 		}
 		if r.sorted {
 			slices.SortFunc(list, func(a, b locktrace.Access) int { return cmp.Compare(a.Lock, b.Lock) })
 		}
-		if n := len(list); n > len(holds) {
-			holds = make([]lock.Hold, n)
+		if n := len(list); n > len(c.holds) {
+			c.holds = make([]lock.Hold, n)
+		}
+		fails := r.fails.draw(port)
+		if fails && r.fails.waiting {
+			return c.failWaiting(list)
+		}
+		think := cmp.Or(r.think, txnThink[r.trace])
+		c.leaseNs = 0
+		if s, ok := c.src.(*locktrace.Scans); ok && s.Long {
+			think, c.leaseNs = r.scanNs, 2*r.scanNs
 		}
 		began := port.Now()
 		for {
-			err := r.begin(l, list, holds)
+			err := c.begin(list)
 			if err == nil {
 				break
 			}
@@ -134,12 +224,15 @@ func (r *txnRun) work(l lock.Locker, src locktrace.Source) error {
 			}
 			r.aborts++
 		}
+		if fails {
+			return c.failHolding(len(list))
+		}
 		got := port.Now()
-		if err := port.Pause(got + txnThink[r.trace]); err != nil {
+		if err := port.Pause(got + think); err != nil {
 			return err
 		}
 		ready := port.Now()
-		if err := r.end(l, holds[:len(list)]); err != nil {
+		if err := c.end(len(list)); err != nil {
 			return err
 		}
 		now := port.Now()
@@ -149,100 +242,40 @@ func (r *txnRun) work(l lock.Locker, src locktrace.Source) error {
 }
 
 // begin takes the locks of a transaction, or none.
-func (r *txnRun) begin(l lock.Locker, list []locktrace.Access, holds []lock.Hold) error {
+func (c *txnClient) begin(list []locktrace.Access) error {
 	deadline := fabric.Time(0)
-	if !r.sorted {
-		deadline = l.Port().Now() + txnPatience
+	if !c.r.sorted {
+		deadline = c.l.Port().Now() + txnPatience
 	}
-	for i, a := range list {
-		if r.mutex {
-			a.Mode = lock.Exclusive
-		}
-		err := l.Acquire(&holds[i], &lock.Request{Lock: r.plan.addr(uint64(a.Lock)), Mode: a.Mode, Deadline: deadline})
-		if err != nil {
-			return errors.Join(err, r.end(l, holds[:i]))
+	for i := range list {
+		if err := c.take(i, list[i], deadline); err != nil {
+			return errors.Join(err, c.end(i))
 		}
 	}
 	return nil
 }
 
-// end releases locks. One that was held for longer than its lease is lost, and counted.
-func (r *txnRun) end(l lock.Locker, holds []lock.Hold) error {
-	for i := range holds {
-		if err := l.Release(&holds[i], nil); errors.Is(err, lock.ErrLost) {
-			r.journal.lose()
+// take takes one lock.
+func (c *txnClient) take(i int, a locktrace.Access, deadline fabric.Time) error {
+	if c.r.mutex {
+		a.Mode = lock.Exclusive
+	}
+	return c.l.Acquire(&c.holds[i], &lock.Request{Lock: c.r.addr(a.Lock), Mode: a.Mode, Deadline: deadline, LeaseNs: c.leaseNs})
+}
+
+// end releases the first n locks. One that was held for longer than its lease is lost, and counted.
+func (c *txnClient) end(n int) error {
+	lost := false
+	for i := range c.holds[:n] {
+		if err := c.l.Release(&c.holds[i], nil); errors.Is(err, lock.ErrLost) {
+			c.r.journal.lose()
+			lost = true
 		} else if err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// txnLocks are those of ShiftLock's Fig. 10, and declock.
-var txnLocks = []string{"cas-backoff", "dslr", "drtm", "mcs", "rmarw", "rpc", delayed, "declock"}
-
-// txnParts are the ways in which transactions are made and run. ShiftLock's evaluation has the first.
-var txnParts = []struct {
-	name             string
-	artifact, sorted bool
-}{{"as published, sorted", true, true}, {"as published, aborts", true, false}, {"by the specification, sorted", false, true}}
-
-func txnPoints(trace string) func(Options) []Point {
-	return func(o Options) (points []Point) {
-		for i, part := range txnParts {
-			if o.Tiny && i > 1 {
-				break
-			}
-			for _, name := range txnLocks {
-				if i > 0 && name != delayed && name != "declock" && name != "dslr" {
-					continue
-				}
-				m := Default(name)
-				m.NIC = "cx5"
-				if name == delayed {
-					m.Lock, m.Tune = "shift-artifact", delay
-				}
-				(&shift4).testbed(&m)
-				r := txnRun{trace: trace, artifact: part.artifact, sorted: part.sorted, mutex: slices.Contains(shift4.mutexes, name)}
-				points = append(points, r.point(m.sized(o), Params{{"part", part.name}, {"lock", name}, {"clients", m.Clients}}, o))
-			}
-		}
-		return points
+	if lost {
+		c.r.broken++
 	}
-}
-
-var txnColumns = []string{"part", "lock", "clients", "mops", "p50_us", "p99_us", "mn_ops_per_op", "aborts_pct", "lost"}
-
-// overOthers is ShiftLock's goodput over that of another lock, in transactions as in its evaluation.
-func overOthers(rows Rows, lock string) float64 {
-	of := rows.Where("part", txnParts[0].name)
-	return Ratio(of.Find("lock", delayed), of.Find("lock", lock), "mops")
-}
-
-var expTATP = &Experiment{
-	Name: "tatp", Other: true, Apart: true, Title: "ShiftLock's Fig. 10: TATP by two-phase locking, 100,000 subscribers",
-	Paper:   "ShiftLock's paper, section 4.4: ShiftLock is mildly better than CAS, DSLR and MCS, by 6.9 % in goodput over CAS and MCS, and has 1.25 to 2.85x the goodput of others.",
-	Columns: txnColumns, Points: txnPoints("tatp"),
-	Judge: func(rows Rows) []Claim {
-		return []Claim{
-			Claim{Text: "ShiftLock's goodput over CAS's", Unit: "x", Paper: 1.069}.Near(overOthers(rows, "cas-backoff"), 1.1),
-			Claim{Text: "ShiftLock's goodput over MCS's", Unit: "x", Paper: 1.069}.Near(overOthers(rows, "mcs"), 1.1),
-			Claim{Text: "ShiftLock's goodput over RMA-RW's", Unit: "x"}.Within(overOthers(rows, "rmarw"), 1.25, 2.85),
-			Claim{Text: "ShiftLock's goodput over DrTM's", Unit: "x"}.Within(overOthers(rows, "drtm"), 1.25, 2.85),
-		}
-	},
-}
-
-var expTPCC = &Experiment{
-	Name: "tpcc", Other: true, Apart: true, Title: "ShiftLock's Fig. 10: TPC-C by two-phase locking, 100 warehouses for each compute node",
-	Paper:   "ShiftLock's paper, section 4.4: ShiftLock has 1.09 to 2.14x the goodput of other RDMA locks; MCS is only slightly worse, and RMA-RW is the worst of them.",
-	Columns: txnColumns, Points: txnPoints("tpcc"),
-	Judge: func(rows Rows) []Claim {
-		return []Claim{
-			Claim{Text: "ShiftLock's goodput over MCS's", Unit: "x", Paper: 1.09}.Near(overOthers(rows, "mcs"), 1.1),
-			Claim{Text: "ShiftLock's goodput over CAS's", Unit: "x"}.Within(overOthers(rows, "cas-backoff"), 1.09, 2.14),
-			Claim{Text: "ShiftLock's goodput over DSLR's", Unit: "x"}.Within(overOthers(rows, "dslr"), 1.09, 2.14),
-			Claim{Text: "ShiftLock's goodput over RMA-RW's", Unit: "x", Paper: 2.14}.Near(overOthers(rows, "rmarw"), 1.25),
-		}
-	},
+	return nil
 }

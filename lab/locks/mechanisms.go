@@ -33,8 +33,8 @@ var mechanisms = []Mechanism{
 	{Name: "ncosed", About: "N-CoSED: CAS for writers, FAA for readers, messages to the tail", setUp: ncosedLock},
 	{Name: "mcs", About: "MCS lock, exclusive only (ShiftLock paper, Algorithm 1)", Needs: Needs{Masked: true}, Exclusive: true, setUp: mcsLock},
 	{Name: "rmarw", About: "RMA-RW: a queue of writers, counted readers", Needs: Needs{Masked: true}, setUp: rmarwLock},
-	{Name: "shift", About: "ShiftLock (Algorithms 2 and 3)", Needs: Needs{Atomic16: true}, setUp: shiftLock(false)},
-	{Name: "shift-artifact", About: "ShiftLock as published: a handover does not count in memory", Needs: Needs{Atomic16: true}, setUp: shiftLock(true)},
+	{Name: "shift", About: "ShiftLock (Algorithms 2 and 3)", Needs: Needs{Atomic16: true}, setUp: shiftLock(shift.Config{})},
+	{Name: "shift-artifact", About: "ShiftLock as published: a handover does not count in memory", Needs: Needs{Atomic16: true}, setUp: shiftLock(shift.Config{Artifact: true})},
 	{Name: "sherman", About: "Sherman's hierarchical lock: local-bound over cas", Silent: true, setUp: shermanLock(false)},
 	{Name: "sherman+notes", About: "sherman, whose holders leave the next one of the node what they would READ", Silent: true, setUp: shermanLock(true)},
 	{Name: "rpc", About: "a server's table; clients that are refused ask again", setUp: serverLock(server.Retry, serverWorkers)},
@@ -166,9 +166,11 @@ func rmarwLock(c *Config) (*System, error) {
 	return &System{layout: cfg.Layout(), join: RMARW(cfg)}, nil
 }
 
-func shiftLock(artifact bool) func(*Config) (*System, error) {
+func shiftLock(cfg shift.Config) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
-		return &System{layout: shift.Layout, join: Shift(shift.Config{Artifact: artifact, LeaseNs: c.LeaseNs})}, nil
+		cfg := cfg
+		cfg.LeaseNs = c.LeaseNs
+		return &System{layout: shift.Layout, join: Shift(cfg)}, nil
 	}
 }
 
@@ -236,11 +238,19 @@ func varied(name string) (Mechanism, bool) {
 		return Mechanism{Name: name, About: "CAS for writers, FAA for readers: cas", Silent: true, setUp: casLock(cas.Config{})}, true
 	}
 	if variant, ok := strings.CutPrefix(name, "dslr:"); ok {
+		if variant == "slots" {
+			return Mechanism{Name: name, About: "DSLR with leases of several slots", Silent: true, setUp: dslrLock(dslr.Config{MultiSlot: true})}, true
+		}
 		if variant == "busy" {
 			return Mechanism{Name: name, About: "DSLR that polls without a pause", setUp: dslrLock(dslr.Config{Wait: dslr.Busy})}, true
 		}
 		us, err := strconv.ParseUint(variant, 10, 32)
 		return Mechanism{Name: name, About: "DSLR with a longest backoff of resets, in us", setUp: dslrLock(dslr.Config{ResetMaxNs: fabric.Time(us) * fabric.Microsecond})}, err == nil && us > 0
+	}
+	if writers, ok := strings.CutPrefix(name, "shift-artifact:"); ok {
+		n, err := strconv.ParseUint(writers, 10, 32)
+		return Mechanism{Name: name, About: "ShiftLock as published, whose readers come after so many writers", Needs: Needs{Atomic16: true},
+			setUp: shiftLock(shift.Config{Artifact: true, Threshold: uint32(n)})}, err == nil && n > 0
 	}
 	if kind, workers, ok := strings.Cut(name, ":"); ok {
 		if i := slices.Index([]string{"rpc", "server", "server-ro"}, kind); i >= 0 {

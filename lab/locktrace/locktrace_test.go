@@ -100,3 +100,28 @@ func TestSpecification(t *testing.T) {
 		t.Errorf("rows of call forwarding are changed %d times by the specification, %d times of the artifact", changes[false], changes[true])
 	}
 }
+
+// Long readers take all customers of a warehouse of their node, shared, and are as many as asked for.
+func TestScans(t *testing.T) {
+	db := &locktrace.TPCC{Warehouses: 8, Nodes: 4}
+	src, long := db.Scans(3, traces.NewRand(1, 1), 0.1), 0
+	const txns = 20_000
+	for range txns {
+		list := src.Next(nil)
+		if !src.Long {
+			continue
+		}
+		long++
+		for _, a := range list {
+			if a.Mode != lock.Shared || a.Lock/locktrace.WarehouseLocks != list[0].Lock/locktrace.WarehouseLocks || a.Lock < 6*locktrace.WarehouseLocks {
+				t.Fatalf("a long reader takes %v", list)
+			}
+		}
+		if len(list) != 30 {
+			t.Fatalf("a long reader takes %d locks of 30", len(list))
+		}
+	}
+	if long < txns/11 || long > txns/9 {
+		t.Errorf("%d long readers of %d", long, txns)
+	}
+}

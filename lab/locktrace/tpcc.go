@@ -40,7 +40,9 @@ const (
 func (t *TPCC) Locks() int { return t.Warehouses * WarehouseLocks }
 
 // Source returns the transactions of a client of a node, from 0.
-func (t *TPCC) Source(node int, r *traces.Rand) Source {
+func (t *TPCC) Source(node int, r *traces.Rand) Source { return t.source(node, r) }
+
+func (t *TPCC) source(node int, r *traces.Rand) *tpccSource {
 	share := t.Warehouses / t.Nodes
 	return &tpccSource{draw: draw{r}, t: t, first: node * share, share: share}
 }

@@ -22,6 +22,7 @@ func Run(t *testing.T, h fabrictest.Harness, m Mechanism) {
 	}{
 		{"Exclusion", testExclusion},
 		{"SharedTogether", testSharedTogether},
+		{"Update", testUpdate},
 		{"Tokens", testTokens},
 		{"Try", testTry},
 		{"Deadline", testDeadline},

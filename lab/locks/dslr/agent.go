@@ -44,6 +44,7 @@ func (a *Agent) take(m *fabric.Message) error {
 	now := a.l.Port().Now()
 	t := &task{left: m.Kind == msgReset, Task: baseline.Task{Due: now}}
 	t.lock, t.prev, t.resetFrom, t.mode = fabric.Addr(m.Body[0]), word(m.Body[1]), word(m.Body[2]), lock.Mode(m.Body[3])
+	t.slots = uint16(max(m.Body[4], 1))
 	t.seen, t.changed, t.backoff, t.atReset = t.prev, now, backoffMinNs, t.resetFrom
 	a.tasks = append(a.tasks, t)
 	return nil
@@ -70,9 +71,9 @@ func (a *Agent) look(t *task) (done bool, err error) {
 	if err != nil {
 		return true, err // the lease takes the ticket back
 	}
-	switch t.look(val, asked, l.cfg.LeaseNs) {
+	switch t.look(val, asked, &l.cfg) {
 	case granted:
-		_, err := l.retry(fabric.FAA(t.lock, uint64(returned(t.mode))))
+		_, err := l.retry(fabric.FAA(t.lock, uint64(returned(t.mode, t.slots))))
 		t.left, t.Due = true, asked
 		return err != nil || t.resetFrom == 0, err
 	case passed:

@@ -42,6 +42,20 @@
 //   - A waiter that gives up takes its ticket back if no client depends on it yet; otherwise the agent
 //     waits in its place. The paper lets the lease do that.
 //
+// # Update locks
+//
+// The paper (section 5.2) gives update locks two counters of their own, so that six share the word. They need none: a ticket for update is a writer's, granted as
+// a reader's is, when all writers before it have left. Readers and writers with later tickets wait for it as for any writer. An upgrade waits until the readers before it have
+// left, too. What is released without an upgrade while these still hold goes to the agent, which waits for them as a writer does: a reader that has not looked since
+// its turn came would else take itself for passed over. An upgrade does not make the lease longer. A reader that has crashed is passed over by the next
+// writer only, so a client whose upgrade ends with lock.ErrLost acquires the lock anew as a writer.
+//
+// # Leases of several slots
+//
+// With [Config.MultiSlot] a client that asks for a longer lease (lock.Request.LeaseNs) draws as many tickets as it takes, 100 at most, and gives all of them back (section 5.1).
+// A waiting client takes those before it for crashed after two leases for each of their tickets: as the paper has it, in proportion to tickets, for one client may have them
+// all. So the recovery of a lock takes longer the more clients waited before.
+//
 // # Fencing tokens
 //
 // A lock of 16 bytes has a second word that counts exclusive grants, as lab/locks/cas has; resets leave it
@@ -52,7 +66,6 @@
 // Exclusion rests on time: a client whose release is under way for longer than a lease, or
 // that stands still between looking at its clock and releasing, can release what is another's by
 // then. That is the paper's assumption (section 4.1); a user who cannot make it needs the tokens.
-// Multi-slot leases (5.1) and upgrades (5.2) are not here.
 //
 // Source: D. Y. Yoon, M. Chowdhury, B. Mozafari, "Distributed Lock Management with RDMA:
 // Decentralization without Starvation", SIGMOD 2018, section 4, Algorithms 1 to 3, and appendix A.3;

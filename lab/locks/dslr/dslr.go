@@ -9,7 +9,7 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// msgAbandoned, to the own agent: wait with this ticket. Body: the lock, prev, resetFrom, mode.
+// msgAbandoned, to the own agent: wait with this ticket. Body: the lock, prev, resetFrom, mode, slots.
 const msgAbandoned = baseline.MsgDSLR
 
 // errFailure is Failure of the algorithms: begin again.
@@ -22,7 +22,7 @@ type Locker struct {
 	tickets baseline.Tickets[ticket]
 }
 
-var _ lock.Locker = (*Locker)(nil)
+var _ lock.Upgrader = (*Locker)(nil)
 
 // New returns a client's Locker.
 func New(port fabric.Port, cfg Config) *Locker {
@@ -31,12 +31,12 @@ func New(port fabric.Port, cfg Config) *Locker {
 
 // Acquire implements lock.Locker.
 func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
-	err := baseline.Check(h, r)
+	err := baseline.CheckUpdate(h, r)
 	if err != nil {
 		return err
 	}
 	t := l.tickets.New()
-	*t = ticket{lock: r.Lock, mode: r.Mode}
+	*t = ticket{lock: r.Lock, mode: r.Mode, slots: l.cfg.slots(r.LeaseNs)}
 	if r.Try {
 		err = l.try(t, h, r)
 	} else {
@@ -57,7 +57,7 @@ func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 // acquire is AcquireLock of Algorithm 1.
 func (l *Locker) acquire(t *ticket, h *lock.Hold, r *lock.Request) error {
 	asked := l.Port().Now()
-	prev, done, err := l.post(h, r, fabric.FAA(r.Lock, uint64(drawn(r.Mode))))
+	prev, done, err := l.post(h, r, fabric.FAA(r.Lock, uint64(drawn(r.Mode, t.slots))))
 	if done == 0 {
 		return err
 	}
@@ -90,7 +90,7 @@ func (l *Locker) handleConflict(t *ticket, h *lock.Hold, r *lock.Request) error 
 		if err != nil {
 			return err // the lease takes the ticket back
 		}
-		switch t.look(val, asked, l.cfg.LeaseNs) {
+		switch t.look(val, asked, &l.cfg) {
 		case granted:
 			return l.granted(t, h, r)
 		case passed:
@@ -138,7 +138,7 @@ func (l *Locker) try(t *ticket, h *lock.Hold, r *lock.Request) error {
 			return fmt.Errorf("%w: %v", lock.ErrBusy, val)
 		}
 		asked = l.Port().Now()
-		old, done, err := l.post(h, r, fabric.CAS(r.Lock, uint64(val), uint64(val+drawn(r.Mode))))
+		old, done, err := l.post(h, r, fabric.CAS(r.Lock, uint64(val), uint64(val+drawn(r.Mode, t.slots))))
 		switch {
 		case done == 0:
 			return err
@@ -171,7 +171,7 @@ func (l *Locker) giveUp(t *ticket, cause error) error {
 			return cause
 		}
 		val = old
-		switch t.look(val, asked, l.cfg.LeaseNs) {
+		switch t.look(val, asked, &l.cfg) {
 		case granted:
 			return errors.Join(cause, l.release(t, nil))
 		case passed:
@@ -198,10 +198,13 @@ func (l *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 
 // release is ReleaseLock of Algorithm 3.
 func (l *Locker) release(t *ticket, before []fabric.Op) error {
-	if err := l.Expired(t.looked, l.cfg.LeaseNs); err != nil {
+	if err := l.expired(t); err != nil {
 		return err
 	}
-	done, err := l.Last(before, fabric.FAA(t.lock, uint64(returned(t.mode))))
+	if t.mode == lock.Update {
+		return l.releaseUpdate(t, before)
+	}
+	done, err := l.Last(before, fabric.FAA(t.lock, uint64(returned(t.mode, t.slots))))
 	if done && t.resetFrom != 0 {
 		err = errors.Join(err, l.resetCounters(t))
 	}
@@ -210,6 +213,6 @@ func (l *Locker) release(t *ticket, before []fabric.Op) error {
 
 // bequeath leaves the rest of a ticket to the node's agent, which kind says.
 func (l *Locker) bequeath(t *ticket, kind fabric.MsgKind) error {
-	m := fabric.Message{Kind: kind, Body: [7]uint64{uint64(t.lock), uint64(t.prev), uint64(t.resetFrom), uint64(t.mode)}}
+	m := fabric.Message{Kind: kind, Body: [7]uint64{uint64(t.lock), uint64(t.prev), uint64(t.resetFrom), uint64(t.mode), uint64(t.slots)}}
 	return l.Port().Send(fabric.AgentOf(l.Port().ID().CN()), &m)
 }

@@ -25,7 +25,7 @@ func (l *Locker) awaitReset(r *lock.Request, seen word) error {
 			return errFailure
 		case !val.sameCounts(seen):
 			seen, since = val, asked
-		case asked-since > 2*l.cfg.LeaseNs:
+		case asked-since > l.cfg.patience(val.under()):
 			l.Counters.Resets++
 			if _, err := l.retry(fabric.CAS(r.Lock, uint64(val), uint64(passAll(val)))); err != nil {
 				return err
@@ -79,7 +79,7 @@ func (t *ticket) resetDone(old word, asked fabric.Time, cfg *Config) (done, agai
 	if !old.sameCounts(t.seen) {
 		t.seen, t.changed = old, asked
 	}
-	done = old == t.atReset || !old.full(cfg.CountMax) || asked-t.changed > 2*cfg.LeaseNs
+	done = old == t.atReset || !old.full(cfg.CountMax) || asked-t.changed > cfg.patience(old.under())
 	if again = !done && old.sameCounts(t.resetFrom); again {
 		t.atReset = old
 	}

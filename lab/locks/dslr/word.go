@@ -16,7 +16,7 @@ import (
 //	+--------------+--------------+--------------+--------------+
 //
 // maxX and maxS are the next tickets, nX and nS count clients that have left. All stay far
-// from 2^16, because no ticket is given from CountMax on, and each client draws at most one in vain: no carry and no borrow
+// from 2^16, because no ticket is given from CountMax on, and each client draws in vain at most once: no carry and no borrow
 // leaves its field.
 type word uint64
 
@@ -55,19 +55,19 @@ func Counters(lockWord uint64) (nX, nS, maxX, maxS uint16) {
 	return w.nX(), w.nS(), w.maxX(), w.maxS()
 }
 
-// drawn returns what a ticket of a mode adds to the word, and returned what giving it back adds.
-func drawn(m lock.Mode) word {
-	if m == lock.Exclusive {
-		return oneMaxX
+// drawn returns what a ticket of a mode with some slots adds to the word, and returned what giving it back adds. A ticket for update is one of a writer.
+func drawn(m lock.Mode, slots uint16) word {
+	if m == lock.Shared {
+		return oneMaxS * word(slots)
 	}
-	return oneMaxS
+	return oneMaxX * word(slots)
 }
 
-func returned(m lock.Mode) word {
-	if m == lock.Exclusive {
-		return oneNX
+func returned(m lock.Mode, slots uint16) word {
+	if m == lock.Shared {
+		return oneNS * word(slots)
 	}
-	return oneNS
+	return oneNX * word(slots)
 }
 
 // Wait is how a waiter pauses between polls.
@@ -88,6 +88,9 @@ type Config struct {
 	Wait  Wait
 	// LeaseNs is how long a holder may hold; default the paper's 10 ms. All clients must have the same.
 	LeaseNs fabric.Time
+	// MultiSlot has a client that asks for a longer lease (lock.Request.LeaseNs) draw several tickets, and others wait for as many leases. All clients
+	// must have the same.
+	MultiSlot bool
 	// CountMax is where counters are reset; default the paper's 32768, which is also the most. All clients
 	// must have the same, and no cycle of so many tickets may end within half a lease.
 	CountMax uint16
@@ -99,6 +102,8 @@ type Config struct {
 const (
 	defaultLeaseNs  = 10 * fabric.Millisecond
 	defaultCountMax = 1 << 15
+	// maxSlots bounds the tickets of one acquisition: those of all clients together, drawn in vain beyond CountMax, must stay within 2^15.
+	maxSlots = 100
 
 	// Dynamic interval polling (section 4.6): per ticket before the waiter.
 	waitNs = 5 * fabric.Microsecond
@@ -126,3 +131,23 @@ func (c Config) withDefaults() Config {
 
 // Layout returns the layout of the variant's locks.
 func (c Config) Layout() lock.Layout { return baseline.Layout(c.Plain) }
+
+// slots returns how many tickets a lease of some length takes.
+func (c *Config) slots(leaseNs fabric.Time) uint16 {
+	if !c.MultiSlot || leaseNs <= c.LeaseNs {
+		return 1
+	}
+	return uint16(min((leaseNs+c.LeaseNs-1)/c.LeaseNs, maxSlots))
+}
+
+// patience is for how long a client that waits for the owners of some tickets sees no progress before it takes them for crashed: two leases. With several
+// slots, two for each ticket, for one of them may have them all (section 5.1).
+func (c *Config) patience(tickets int) fabric.Time {
+	if !c.MultiSlot {
+		tickets = 1
+	}
+	return 2 * c.LeaseNs * fabric.Time(max(tickets, 1))
+}
+
+// under returns how many tickets are with clients that hold or wait.
+func (w word) under() int { return int(w.maxX()) - int(w.nX()) + int(w.maxS()) - int(w.nS()) }

@@ -25,8 +25,19 @@ func (c *Client) Port() fabric.Port { return c.port }
 // Stats implements lock.Locker.
 func (c *Client) Stats() *lock.Stats { return &c.Counters }
 
-// Check returns the error of an Acquire that asks for what cannot be.
+// Check returns the error of an Acquire that asks for what cannot be, of a lock without update mode.
 func Check(h *lock.Hold, r *lock.Request) error {
+	if r.Mode > lock.Exclusive {
+		return fmt.Errorf("%w: no %v locks", lock.ErrMisuse, r.Mode)
+	}
+	return CheckUpdate(h, r)
+}
+
+// CheckUpdate is Check of a lock that has update mode.
+func CheckUpdate(h *lock.Hold, r *lock.Request) error {
+	if r.Mode > lock.Update {
+		return fmt.Errorf("%w: %v", lock.ErrMisuse, r.Mode)
+	}
 	if h.Held {
 		return fmt.Errorf("%w: Hold of %v is in use", lock.ErrMisuse, h.Lock)
 	}
@@ -87,7 +98,7 @@ func (c *Client) fetch(h *lock.Hold, r *lock.Request, n int) (done int, err erro
 	h.Token = 0
 	if !c.Plain {
 		c.Ops[n] = fabric.Load(r.Lock.Add(TokenOffset))
-		if r.Mode == lock.Exclusive {
+		if r.Mode != lock.Shared {
 			c.Ops[n] = fabric.FAA(r.Lock.Add(TokenOffset), 1)
 		}
 		n++
@@ -100,7 +111,7 @@ func (c *Client) fetch(h *lock.Hold, r *lock.Request, n int) (done int, err erro
 	}
 	if !c.Plain {
 		h.Token = lock.Token(c.Ops[n-1].Old)
-		if r.Mode == lock.Exclusive {
+		if r.Mode != lock.Shared {
 			h.Token++
 		}
 	}

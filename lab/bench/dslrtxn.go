@@ -1,0 +1,225 @@
+package bench
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+)
+
+// DSLR's figures with TPC-C (its section 6): 16 nodes with the locks of a warehouse (high contention) or ten each, and 16 of four clients, which commit at once.
+// Transactions are those of the specification. They take their locks in order, so that none deadlocks: DSLR's end such waits by their leases.
+
+// dslrTxn returns the testbed with so many nodes of each kind and warehouses for each.
+func dslrTxn(lock string, nodes, warehouses int) (txnRun, Micro) {
+	m := Default(lock)
+	m.NIC, m.Clients, m.CNs, m.CoreClients = DefaultNIC, 4*nodes, nodes, 1
+	return txnRun{trace: "tpcc", sorted: true, warehouses: warehouses * nodes, mns: nodes, think: 1}, m
+}
+
+// tiny makes a run small for tests.
+func (r *txnRun) tiny(m *Micro, o Options) {
+	*m = m.sized(o)
+	if o.Tiny {
+		r.warehouses, r.mns = 4, 2
+	}
+}
+
+// manager is DSLR's Traditional: four workers for each of 16 lock managers.
+const manager, bypass = "server:64", "server-ro:64"
+
+const dslrTxnNote = " Here: transactions take their locks in order; Traditional is one server of 64 workers."
+
+var expDSLR8 = &Experiment{
+	Name: "dslr8", Other: true, Apart: true, Title: "DSLR's Fig. 8: TPC-C with a warehouse, and with ten, for each of 16 lock managers",
+	Paper: "DSLR's paper, section 6.2: under high contention DSLR has 1.8 to 2.5x the throughput of all others, and up to 46.7x lower 99.9 % latencies; under low contention 1.1 to 1.3x that of the other " +
+		"RDMA locks, with 2.4 to 4.9x lower 99.9 % latencies, and 2.8x that of Traditional." + dslrTxnNote,
+	Columns: []string{"part", "lock", "mops", "p50_us", "p99_us", "p999_us", "retries_per_acquire", "mn_ops_per_op"},
+	Points: func(o Options) (points []Point) {
+		for _, part := range []string{"high", "low"} {
+			for _, lock := range []string{"dslr", "cas", "drtm", "ncosed", manager, "declock"} {
+				warehouses := 1
+				if part == "low" {
+					warehouses = 10
+				}
+				r, m := dslrTxn(lock, 16, warehouses)
+				r.tiny(&m, o)
+				points = append(points, r.point(m, Params{{"part", part}, {"lock", lock}}, o))
+			}
+		}
+		return points
+	},
+	Judge: func(rows Rows) (claims []Claim) {
+		for _, part := range []string{"high", "low"} {
+			at := rows.Where("part", part)
+			over := func(lock, metric string) float64 {
+				return Ratio(at.Find("lock", "dslr"), at.Find("lock", lock), metric)
+			}
+			low, high := 1.8, 2.5
+			if part == "low" {
+				low, high = 1.1, 1.3
+			}
+			note := inWords(at, "dslr", "part", "mops")
+			for _, lock := range []string{"cas", "drtm", "ncosed"} {
+				claims = append(claims,
+					Claim{Text: part + " contention: DSLR's throughput over that of " + lock, Unit: "x", Note: note}.Within(over(lock, "mops"), low, high),
+					Claim{Text: part + " contention: the 99.9 % latency of " + lock + " over DSLR's", Unit: "x"}.Within(1/over(lock, "p999_us"), map[string]float64{"high": 1, "low": 2.4}[part], 46.7))
+			}
+			claims = append(claims, Claim{Text: part + " contention: DSLR's throughput over Traditional's", Unit: "x", Paper: map[string]float64{"high": 2.2, "low": 2.8}[part]}.Near(over(manager, "mops"), 1.25),
+				Claim{Own: true, Text: part + " contention: declock's throughput over the best other's", Unit: "x"}.
+					AtLeast(Least(at.OverBest("declock", []string{"dslr", "cas", "drtm", "ncosed", manager}, "part", "mops", Most).Values), 1.5))
+		}
+		return claims
+	},
+}
+
+var expDSLR9 = &Experiment{
+	Name: "dslr9", Other: true, Apart: true, Title: "DSLR's Fig. 9: TPC-C by number of nodes, ten warehouses for each",
+	Paper:   "DSLR's paper, section 6.3: with 16 times the nodes DSLR has 14.5x the throughput; N-CoSED and Traditional scale worse than the others." + dslrTxnNote,
+	Columns: []string{"lock", "nodes", "mops", "p50_us", "p99_us", "p999_us", "mn_ops_per_op"},
+	Points: func(o Options) (points []Point) {
+		for _, nodes := range pick(o, []int{1, 2, 4, 8, 16}, 1, 4, 16) {
+			for _, lock := range []string{"dslr", "cas", "drtm", "ncosed", "server", "declock"} {
+				r, m := dslrTxn(lock, nodes, 10)
+				if lock == "server" {
+					m.Lock = fmt.Sprintf("server:%d", 4*nodes)
+				}
+				r.tiny(&m, o)
+				points = append(points, r.point(m, Params{{"lock", lock}, {"nodes", nodes}}, o))
+			}
+		}
+		return points
+	},
+	Judge: func(rows Rows) (claims []Claim) {
+		scaled := func(lock string) float64 {
+			of := rows.Where("lock", lock)
+			return Ratio(of.Find("nodes", 16), of.Find("nodes", 1), "mops")
+		}
+		claims = append(claims, Claim{Text: "DSLR's throughput with 16 times the nodes", Unit: "x", Paper: 14.5}.Near(scaled("dslr"), 1.15))
+		for _, lock := range []string{"ncosed", "server"} {
+			claims = append(claims, Claim{Text: "what " + lock + " gains with 16 times the nodes, over what DSLR gains", Unit: "x"}.AtMost(scaled(lock)/scaled("dslr"), 1))
+		}
+		return append(claims, Claim{Own: true, Text: "declock's throughput with 16 times the nodes", Unit: "x"}.AtLeast(scaled("declock"), 14.5))
+	},
+}
+
+// scanNs is how long a long reader holds its locks: twice DSLR's lease. Assumed: its paper does not say.
+const scanNs = 20 * fabric.Millisecond
+
+// longReads returns a run of DSLR's high contention with long readers.
+func longReads(lock string, share float64, o Options) (txnRun, Micro) {
+	r, m := dslrTxn(lock, 16, 1)
+	if share > 0 {
+		r.scans, r.scanNs = share, scanNs
+		m.WarmupNs, m.WindowNs = 2*scanNs, 20*scanNs
+		if share < 1e-3 {
+			m.WindowNs = 5 * scanNs
+		}
+	}
+	r.tiny(&m, o)
+	return r, m
+}
+
+var expDSLR10 = &Experiment{
+	Name: "dslr10", Other: true, Apart: true, Title: "DSLR's Fig. 10: long readers among the transactions",
+	Paper: "DSLR's paper, section 6.4, high contention, long readers of 0.001 to 1 % of the transactions: throughput drops for all, from 110,000 transactions/s to 1,400 with 1 %. DSLR and Traditional with bypass are alike at 0.01 %; " +
+		"from 0.1 % on the bypass has 1.2 to 1.4x the throughput." + dslrTxnNote + " A long reader holds the locks of a warehouse's customers for 20 ms, an assumption; DSLR has leases of several slots.",
+	Columns: []string{"lock", "long", "mops", "p50_us", "p99_us", "p999_us", "expired_pct", "lost"},
+	Points: func(o Options) (points []Point) {
+		for _, share := range pick(o, []float64{0, 1e-4, 1e-3, 1e-2}, 0, 1e-4, 1e-3, 1e-2) {
+			for _, lock := range []string{"dslr:slots", manager, bypass, "declock"} {
+				r, m := longReads(lock, share, o)
+				points = append(points, r.point(m, Params{{"lock", lock}, {"long", share}}, o))
+			}
+		}
+		return points
+	},
+	Judge: func(rows Rows) (claims []Claim) {
+		over := rows.Along(bypass, "dslr:slots", "long", "mops")
+		at := func(lock string, share float64) Row { return rows.Find("lock", lock, "long", share) }
+		note := both(rows, bypass, "dslr:slots", "long", "mops")
+		for _, share := range []float64{1e-3, 1e-2} {
+			claims = append(claims, Claim{Text: fmt.Sprintf("%g %% long readers: Traditional with bypass over DSLR", 100*share), Unit: "x", Row: over.String(), Note: note}.
+				Within(Ratio(at(bypass, share), at("dslr:slots", share), "mops"), 1.2, 1.4))
+		}
+		ours := rows.OverBest("declock", []string{"dslr:slots", manager, bypass}, "long", "mops", Most)
+		return append(claims,
+			Claim{Text: "0.01 % long readers: Traditional with bypass over DSLR", Unit: "x", Paper: 1, Note: note}.Near(Ratio(at(bypass, 1e-4), at("dslr:slots", 1e-4), "mops"), 1.25),
+			Claim{Text: "DSLR's throughput with 1 % long readers over that without", Unit: "x", Paper: 1.0 / 80}.AtMost(Ratio(at("dslr:slots", 1e-2), at("dslr:slots", 0), "mops"), 0.05),
+			Claim{Own: true, Text: "declock's throughput over the best other's, at least", Unit: "x", Row: ours.String(), Note: both(rows, "declock", bypass, "long", "mops")}.AtLeast(ours.Least(), 0.97))
+	},
+}
+
+var expDSLR11 = &Experiment{
+	Name: "dslr11", Other: true, Apart: true, Title: "DSLR's Fig. 11: a fixed lease and leases of several slots, by share of long readers",
+	Paper:   "DSLR's paper, section 6.5, long readers of 5 to 50 % of the transactions: leases of several slots have a better throughput, and no transaction aborts; with the fixed lease of 10 ms more than half do." + dslrTxnNote,
+	Columns: []string{"lock", "long", "mops", "p50_us", "p99_us", "expired_pct", "resets", "lost"},
+	Points: func(o Options) (points []Point) {
+		for _, share := range pick(o, []float64{0.05, 0.1, 0.2, 0.5}, 0.05, 0.5) {
+			for _, lock := range []string{"dslr", "dslr:slots", "declock"} {
+				r, m := longReads(lock, share, o)
+				if !o.Tiny {
+					m.WindowNs = 100 * scanNs
+				}
+				points = append(points, r.point(m, Params{{"lock", lock}, {"long", share}}, o))
+			}
+		}
+		return points
+	},
+	Judge: func(rows Rows) []Claim {
+		over := rows.Along("dslr:slots", "dslr", "long", "mops")
+		fixed, slots := missing, missing
+		if len(rows) > 0 {
+			fixed, slots = Least(rows.Where("lock", "dslr").Values("expired_pct")), Most(rows.Where("lock", "dslr:slots").Values("expired_pct"))
+		}
+		ours := rows.Along("declock", "dslr:slots", "long", "mops")
+		return []Claim{
+			Claim{Text: "leases of several slots: transactions that abort", Unit: "%"}.AtMost(slots, 0),
+			Claim{Text: "a fixed lease: transactions that abort, at least", Unit: "%", Paper: 50, Note: both(rows, "dslr", "dslr:slots", "long", "expired_pct")}.AtLeast(fixed, 50),
+			Claim{Text: "throughput with several slots over that with a fixed lease, at least", Unit: "x", Row: over.String(),
+				Note: "a fixed lease ends the wait for a long reader, which then has read in vain: that is counted as throughput here. " + both(rows, "dslr", "dslr:slots", "long", "mops")}.AtLeast(over.Least(), 1),
+			Claim{Own: true, Text: "declock's throughput over DSLR's with several slots, at least", Unit: "x", Row: ours.String()}.AtLeast(ours.Least(), 0.97),
+		}
+	},
+}
+
+var expDSLR17 = &Experiment{
+	Name: "dslr17", Other: true, Apart: true, Title: "DSLR's Figs. 17 and 18: throughput and aborts by lease, where transactions fail",
+	Paper: "DSLR's paper, appendix A.6, high contention, 0.1, 1 and 10 % of the transactions fail with their locks: with leases of 10 and 50 us many abort, and throughput is low; from 500 us on it is low, too. The best lease is around 100 us." +
+		dslrTxnNote + " declock's node releases in the name of a client a lease after it has failed.",
+	Columns: []string{"lock", "rate", "lease_us", "mops", "p50_us", "p99_us", "expired_pct", "failures", "resets", "lost"},
+	Points: func(o Options) (points []Point) {
+		for _, rate := range pick(o, []float64{1e-3, 1e-2, 1e-1}, 1e-3, 1e-1) {
+			for _, lease := range pick(o, []int{10, 50, 100, 500, 1000, 10_000}, 10, 50, 100, 500, 10_000) {
+				for _, lock := range []string{"dslr", "declock"} {
+					r, m := dslrTxn(lock, 16, 1)
+					m.LeaseNs = fabric.Time(lease) * fabric.Microsecond
+					m.WarmupNs, m.WindowNs = 10*fabric.Millisecond, 40*fabric.Millisecond+8*m.LeaseNs
+					r.fails = failures{rate: rate}
+					if lock == "declock" {
+						r.fails.noticed = m.LeaseNs
+					}
+					r.tiny(&m, o)
+					points = append(points, r.point(m, Params{{"lock", lock}, {"rate", rate}, {"lease_us", lease}}, o))
+				}
+			}
+		}
+		return points
+	},
+	Judge: func(rows Rows) (claims []Claim) {
+		for _, rate := range []float64{1e-3, 1e-1} {
+			of := rows.Where("lock", "dslr", "rate", rate)
+			at := func(lease int) Row { return of.Find("lease_us", lease) }
+			best := missing
+			if len(of) > 0 {
+				best = of.Max("mops").Value("lease_us")
+			}
+			note, part := inWords(of, "dslr", "lease_us", "mops"), fmt.Sprintf("%g %% fail: ", 100*rate)
+			claims = append(claims,
+				Claim{Text: part + "the lease with the most throughput, us", Paper: 100, Note: note}.Within(best, 50, 500),
+				Claim{Text: part + "throughput with a lease of 10 ms over that with 100 us", Unit: "x", Note: note}.AtMost(Ratio(at(10_000), at(100), "mops"), 1),
+				Claim{Text: part + "throughput with a lease of 10 us over that with 100 us", Unit: "x", Note: note}.AtMost(Ratio(at(10), at(100), "mops"), 1),
+				Claim{Text: part + "transactions that abort with a lease of 10 us over those with 100 us", Unit: "x", Note: inWords(of, "dslr", "lease_us", "expired_pct")}.AtLeast(Ratio(at(10), at(100), "expired_pct"), 1.5))
+		}
+		return claims
+	},
+}

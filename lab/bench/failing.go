@@ -1,0 +1,186 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locktrace"
+	"github.com/declock/declock/lock"
+)
+
+// failures are clients that fail, each with one of its transactions. Another client of the node takes the place of one that has failed.
+type failures struct {
+	rate    float64 // of transactions
+	waiting bool    // while it waits for its first lock, failsAfter it has asked; else while it holds all
+	// noticed is after how long the compute node of a client that has failed releases in its name what it holds, and gives up what it waits for:
+	// for locks without leases. 0: nothing of a client that has failed is released, and it sends and answers nothing.
+	noticed fabric.Time
+}
+
+// failsAfter is when a client fails that fails while it waits: its ticket is drawn by then.
+const failsAfter = 3 * fabric.Microsecond
+
+// errFailed is what a Port returns whose client has failed.
+var errFailed = errors.New("bench: client has failed")
+
+// draw reports whether a client fails with its next transaction.
+func (f *failures) draw(p fabric.Port) bool {
+	return f.rate > 0 && float64(p.Rand()>>11)/(1<<53) < f.rate
+}
+
+// port returns the Port of a client, which can fail where that matters.
+func (f *failures) port(p fabric.Port) fabric.Port {
+	if f.rate > 0 && f.waiting && f.noticed == 0 {
+		return &mortal{Port: p, until: fabric.Forever}
+	}
+	return p
+}
+
+// failHolding ends a client that holds its first n locks.
+func (c *txnClient) failHolding(n int) error {
+	c.replace()
+	if c.r.fails.noticed == 0 {
+		return nil
+	}
+	p := c.l.Port()
+	return errors.Join(p.Pause(p.Now()+c.r.fails.noticed), c.end(n))
+}
+
+// failWaiting ends a client that waits for the first of its locks, if it does not get that before.
+func (c *txnClient) failWaiting(list []locktrace.Access) error {
+	p, noticed := c.l.Port(), c.r.fails.noticed
+	at := p.Now() + failsAfter
+	if m, ok := p.(*mortal); ok {
+		m.until = at
+		err := c.take(0, list[0], 0)
+		c.replace()
+		if err != nil && !errors.Is(err, errFailed) {
+			return fmt.Errorf("a client that fails while it waits: %w", err)
+		}
+		return nil
+	}
+	c.r.c.At(at, c.replace)
+	err := c.take(0, list[0], at+noticed)
+	if errors.Is(err, lock.ErrTimeout) {
+		return nil
+	}
+	return errors.Join(err, p.Pause(at+noticed), c.end(1))
+}
+
+// replace starts a client that goes on with the transactions of one that has failed.
+func (c *txnClient) replace() {
+	c.r.failed++
+	c.r.start(&txnClient{r: c.r, name: c.name, node: c.node, joined: c.joined, src: c.src})
+}
+
+// A mortal is the Port of a client that fails at some time: from then on nothing that it asks for is done.
+type mortal struct {
+	fabric.Port
+	until fabric.Time
+}
+
+func (p *mortal) dead() bool { return p.Now() >= p.until }
+
+func (p *mortal) Do(ops []fabric.Op) error {
+	if p.dead() {
+		return &fabric.ChainError{Err: errFailed}
+	}
+	return p.Port.Do(ops)
+}
+
+func (p *mortal) Send(to fabric.ClientID, m *fabric.Message) error {
+	if p.dead() {
+		return errFailed
+	}
+	return p.Port.Send(to, m)
+}
+
+func (p *mortal) Recv(deadline fabric.Time) (fabric.Message, error) {
+	if p.dead() {
+		return fabric.Message{}, errFailed
+	}
+	m, err := p.Port.Recv(min(deadline, p.until))
+	if p.dead() {
+		return fabric.Message{}, errFailed
+	}
+	return m, err
+}
+
+func (p *mortal) Pause(until fabric.Time) error {
+	err := p.Port.Pause(min(until, p.until))
+	if p.dead() {
+		return errFailed
+	}
+	return err
+}
+
+func (p *mortal) Abandon() error {
+	if p.dead() {
+		return errFailed
+	}
+	return p.Port.Abandon()
+}
+
+// Shares of transactions with which a client fails.
+var failAxis = Axis{Label: "share of acquisitions with which a client fails", Log: true}
+
+// failing13 is the testbed of ShiftLock's Fig. 13.
+func failing13(name string, rate float64, o Options) (txnRun, Micro) {
+	m := Default(name)
+	m.NIC = "cx5"
+	if name == delayed {
+		m.Lock, m.Tune = "shift-artifact", delay
+	}
+	(&shift4).testbed(&m)
+	m.WarmupNs, m.WindowNs = 60*fabric.Millisecond, 180*fabric.Millisecond
+	if rate >= 1e-3 { // few operations, and many waits of leases
+		m.WindowNs = 540 * fabric.Millisecond
+	}
+	return txnRun{trace: "zipf", sorted: true}, m.sized(o)
+}
+
+var expShift13 = &Experiment{
+	Name: "shift13", Other: true, Apart: true, Title: "ShiftLock's Fig. 13: clients that fail with the lock, or while they wait",
+	Paper: "ShiftLock's paper, section 4.8, Zipf 0.99, 50 % reads, lease 10 ms, failure rates of 1e-5 to 1e-2: a client does not release the lock that it has just acquired. ShiftLock recovers, " +
+		"and has a lower goodput than DSLR, of the same order of magnitude: it waits for three leases, DSLR for two. Here another client takes the place of one that has failed. DecLock has no leases: a node releases " +
+		"in the name of its clients, here a lease after one has failed.",
+	Columns: []string{"part", "lock", "rate", "mops", "p50_us", "p99_us", "oldest_us", "failures", "lost", "resets"},
+	Points: func(o Options) (points []Point) {
+		for _, waiting := range []bool{false, true} {
+			part, rates := "holds", []float64{1e-5, 1e-4, 1e-3, 1e-2}
+			if waiting {
+				part, rates = "waits", rates[1:]
+			}
+			for _, rate := range pick(o, rates, rates...) {
+				for _, name := range []string{"dslr", delayed, "declock"} {
+					r, m := failing13(name, rate, o)
+					r.fails = failures{rate: rate, waiting: waiting}
+					if name == "declock" {
+						r.fails.noticed = 10 * fabric.Millisecond
+					}
+					points = append(points, r.point(m, Params{{"part", part}, {"lock", name}, {"rate", rate}}, o))
+				}
+			}
+		}
+		return points
+	},
+	Plots: func(rows Rows) []Plot {
+		return []Plot{{Name: "shift13", Title: "Goodput by failure rate", X: failAxis, Y: Axis{Label: "throughput (M operations/s)", Log: true},
+			Series: rows.Where("part", "holds").LinesByLock("rate", "mops")}}
+	},
+	Judge: judgeShift13,
+}
+
+func judgeShift13(rows Rows) []Claim {
+	holds, waits := rows.Where("part", "holds"), rows.Where("part", "waits")
+	behind := holds.Along(delayed, "dslr", "rate", "mops")
+	ours := holds.OverBest("declock", []string{"dslr", delayed}, "rate", "mops", Most)
+	waiting := waits.Along(delayed, "dslr", "rate", "mops")
+	return []Claim{
+		Claim{Text: "clients fail as holders: ShiftLock's goodput over DSLR's, at most", Unit: "x", Row: behind.String(), Note: both(holds, delayed, "dslr", "rate", "mops")}.AtMost(behind.Most(), 1),
+		Claim{Text: "the same, at least: one order of magnitude", Unit: "x", Row: behind.String()}.AtLeast(behind.Least(), 0.1),
+		Claim{Own: true, Text: "clients fail while they wait: ShiftLock's goodput over DSLR's, at least", Unit: "x", Row: waiting.String()}.AtLeast(waiting.Least(), 0.1),
+		Claim{Own: true, Text: "clients fail as holders: declock's goodput over the best other's, at least", Unit: "x", Row: ours.String()}.AtLeast(ours.Least(), 1),
+	}
+}

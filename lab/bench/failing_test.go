@@ -1,0 +1,63 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+)
+
+// Clients that fail as holders, or while they wait, do not end a run: leases free the locks, or the node does in the name of its clients. Each is replaced,
+// and nothing else is lost.
+func TestClientsThatFail(t *testing.T) {
+	for _, c := range []struct {
+		lock    string
+		noticed fabric.Time
+	}{{"dslr", 0}, {"shift", 0}, {"shift-artifact", 0}, {"declock", fabric.Millisecond}, {"mcs", fabric.Millisecond}} {
+		for _, waiting := range []bool{false, true} {
+			m := Micro{Lock: c.lock, CNs: 2, Clients: 8, Locks: 4, Seed: 1, ReadPct: 50, LeaseNs: fabric.Millisecond, WarmupNs: 10 * fabric.Millisecond, WindowNs: 90 * fabric.Millisecond}.WithDefaults()
+			r := txnRun{trace: "zipf", sorted: true, m: m, fails: failures{rate: 0.001, waiting: waiting, noticed: c.noticed}}
+			got, err := r.run(context.Background(), Options{})
+			if err != nil {
+				t.Errorf("%s, waiting %v: %v", c.lock, waiting, err)
+				continue
+			}
+			// The last of the failures is some leases ago at most.
+			n := len(r.journal.list)
+			if got["failures"] < 10 || n < 1000 || got["lost"] > 0 || (got["resets"] > 0) != (c.noticed == 0) {
+				t.Errorf("%s, waiting %v: %d operations, %v failures, %v resets, %v lost", c.lock, waiting, n, got["failures"], got["resets"], got["lost"])
+			}
+		}
+	}
+}
+
+// Nothing that a failed client asks for is done, and its waits end.
+func TestMortalPort(t *testing.T) {
+	c := sim.New(sim.Config{})
+	defer c.Close()
+	a, n := fabric.At(c.AddMN(1<<20), 4096), c.AddCN()
+	c.Go(n, "client", func(port fabric.Port) {
+		const at = 20 * fabric.Microsecond
+		p := &mortal{Port: port, until: at}
+		if err := p.Do([]fabric.Op{fabric.FAA(a, 1)}); err != nil || p.Send(port.ID(), &fabric.Message{Kind: fabric.MsgUser}) != nil {
+			t.Errorf("before it has failed: %v", err)
+		}
+		if m, err := p.Recv(fabric.Forever); err != nil || m.Kind != fabric.MsgUser {
+			t.Errorf("before it has failed: %v, %v", m, err)
+		}
+		_, err := p.Recv(fabric.Forever)
+		for i, err := range []error{err, p.Do([]fabric.Op{fabric.FAA(a, 1)}), p.Pause(fabric.Forever), p.Send(port.ID(), &fabric.Message{}), p.Abandon()} {
+			if !errors.Is(err, errFailed) {
+				t.Errorf("call %d after it has failed: %v", i, err)
+			}
+		}
+		if now := p.Now(); now < at || now > at+fabric.Microsecond {
+			t.Errorf("the waits have ended at %d", now)
+		}
+	})
+	if err := c.Run(); err != nil || c.PeekWord(a) != 1 {
+		t.Errorf("%v; the word is %d", err, c.PeekWord(a))
+	}
+}
