@@ -8,6 +8,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"time"
 
 	"github.com/declock/declock"
@@ -197,4 +198,57 @@ func ExampleCluster_Names() {
 		log.Fatal(err)
 	}
 	// Output: true
+}
+
+// Any number of goroutines share what is opened: each operation takes a session of a pool, which WithSessions bounds. Several in a row can have one, and need no copy of
+// what they get.
+func ExampleStore_Use() {
+	ctx := context.Background()
+	c, err := declock.Open(ctx, "shm:", declock.WithSessions(8))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	st, err := c.Store(ctx, "visits", objstore.Config{Objects: 10_000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var visitors sync.WaitGroup
+	for range 100 {
+		visitors.Go(func() {
+			if err := st.Use(ctx, func(c *objstore.Client) error {
+				if err := c.Add([]byte("page"), []byte("0"), objstore.Options{}); err != nil && !errors.Is(err, objstore.ErrExists) {
+					return err
+				}
+				_, err := c.Incr([]byte("page"), 1)
+				return err
+			}); err != nil {
+				log.Fatal(err)
+			}
+		})
+	}
+	visitors.Wait()
+	n, err := st.Get(ctx, []byte("page"), nil)
+	fmt.Printf("%s %v\n", n, err)
+	// Output: 100 <nil>
+}
+
+// The first program that gets a lock after one that crashed with it repairs what that has left half done.
+func ExampleGuard_Recovered() {
+	ctx := context.Background()
+	c := opening()
+	defer c.Close()
+	locks, err := c.Locks(ctx, "ledger", 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	g, err := c.Lock(ctx, locks.At(0))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if g.Recovered() {
+		fmt.Println("look at the ledger first") // it is fit to be done without need
+	}
+	fmt.Println("write:", g.Unlock())
+	// Output: write: <nil>
 }

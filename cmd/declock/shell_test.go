@@ -208,6 +208,11 @@ func TestTop(t *testing.T) {
 		if f := strings.Fields(row); len(f) < 7 || f[0] == "0" || !strings.HasSuffix(f[1], "%") || f[4] == "0" || !strings.Contains(busy, "hot locks of") {
 			t.Errorf("busy:\n%s", busy)
 		}
+		lines, _ := w.run(0, args("kv watch-stats", at, "--store", "replay", "--interval", "300ms", "--count", "2")...)
+		rows := strings.Split(lines, "\n")
+		if len(rows) != 4 || !strings.HasPrefix(rows[0], "time ") || !strings.Contains(rows[1], "iB") || !strings.Contains(rows[2], "%") {
+			t.Errorf("watch-stats:\n%s", lines)
+		}
 		_ = p.cmd.Process.Signal(syscall.SIGINT)
 		p.wait()
 		w.run(2, args("top", at, "--interval", "1ns")...)

@@ -122,7 +122,7 @@ func kvCommand(env *command.Env) *cli.Command {
 	}
 	none := func(*shell) []cli.Flag { return nil }
 	ttl := func(s *shell) cli.Flag {
-		return &cli.DurationFlag{Name: "ttl", Usage: "how long the key lives, in full seconds", DefaultText: "for ever", Destination: &s.ttl}
+		return &cli.DurationFlag{Name: "ttl", Usage: "how long the key lives, to the millisecond", DefaultText: "for ever", Destination: &s.ttl}
 	}
 	return command.Complete(&cli.Command{
 		Name: "kv", Usage: "get and set keys of an object store", Category: "use", Description: kvDescription,
@@ -137,6 +137,7 @@ func kvCommand(env *command.Env) *cli.Command {
 					&cli.Uint64Flag{Name: "initial", Usage: "what is stored if the key is not there, for --ttl", DefaultText: "none", Destination: &s.initial}}
 			}),
 			sub(&cli.Command{Name: "scan", Usage: "print keys, in no order"}, (*shell).kvScan, func(s *shell) []cli.Flag { return s.scanFlags() }),
+			watchStatsCommand(env),
 		},
 	})
 }

@@ -32,33 +32,38 @@ Examples:
 type topView struct {
 	every time.Duration
 	count int
+	write func(w io.Writer, now, before *clusterRow, d time.Duration)
+	page  bool // each takes the place of the one before, on a terminal
 }
 
 func topCommand(env *command.Env) *cli.Command {
+	t := &topView{write: writeTop, page: true}
+	return command.Complete(t.command(env, &cli.Command{Name: "top", Usage: "show what a cluster does, live", Category: "look", Description: topDescription}))
+}
+
+// command gives a command the view's flags, and has it show the view.
+func (t *topView) command(env *command.Env, cmd *cli.Command) *cli.Command {
 	var net node.Network
-	var t topView
-	return command.Complete(&cli.Command{
-		Name: "top", Usage: "show what a cluster does, live", Category: "look", Description: topDescription,
-		Flags: append(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()),
-			&cli.DurationFlag{Name: "interval", Usage: "`TIME` between two looks", Value: time.Second, Destination: &t.every},
-			command.CountFlag(&t.count, "count", 0, 0, 1<<30, "show it so many times; 0: until Ctrl-C")),
-		Action: func(c *cli.Context) error {
-			if t.every < 10*time.Millisecond {
-				return command.Usage(c, "--interval %v is too short: at least 10ms", t.every)
-			}
-			at, err := net.Parse(c)
-			if err != nil {
-				return err
-			}
-			return t.run(c.Context, env.Stdout, at)
-		},
-	})
+	cmd.Flags = append(cmd.Flags, net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms())...)
+	cmd.Flags = append(cmd.Flags, &cli.DurationFlag{Name: "interval", Usage: "`TIME` between two looks", Value: time.Second, Destination: &t.every},
+		command.CountFlag(&t.count, "count", 0, 0, 1<<30, "show it so many times; 0: until Ctrl-C"))
+	cmd.Action = func(c *cli.Context) error {
+		if t.every < 10*time.Millisecond {
+			return command.Usage(c, "--interval %v is too short: at least 10ms", t.every)
+		}
+		at, err := net.Parse(c)
+		if err != nil {
+			return err
+		}
+		return t.run(c.Context, env.Stdout, at)
+	}
+	return cmd
 }
 
 // run shows the cluster until ctx ends.
 func (t *topView) run(ctx context.Context, w io.Writer, at scheme.Cluster) error {
 	clear := ""
-	if term.IsTerminal(int(os.Stdout.Fd())) {
+	if t.page && term.IsTerminal(int(os.Stdout.Fd())) {
 		clear = "\x1b[H\x1b[J"
 	}
 	var last *clusterRow
@@ -74,7 +79,7 @@ func (t *topView) run(ctx context.Context, w io.Writer, at scheme.Cluster) error
 		now := time.Now()
 		if last != nil {
 			var b strings.Builder
-			writeTop(&b, row, last, now.Sub(asked))
+			t.write(&b, row, last, now.Sub(asked))
 			if _, err := io.WriteString(w, clear+b.String()); err != nil {
 				return err
 			}
@@ -112,12 +117,11 @@ func writeTop(w io.Writer, now, before *clusterRow, d time.Duration) {
 	var all, allBefore control.Seen
 	var resets uint64
 	for _, n := range now.Compute {
-		i := slices.IndexFunc(before.Compute, func(o computeRow) bool { return o.Node == n.Node && o.Pid == n.Pid && o.Status != nil })
-		if n.Status == nil || i < 0 {
+		was := n.before(before)
+		if n.Status == nil || was == nil {
 			t.Add(n.Node, "-", "-", "-", "-", "-", "-", "-", "-", "-", n.Note)
 			continue
 		}
-		was := &before.Compute[i].Status.Seen
 		t.Add(topRow(n.Node, &n.Status.Seen, was, d, n.Status.Resets.Led)...)
 		all, allBefore, resets = sumSeen(all, &n.Status.Seen), sumSeen(allBefore, was), resets+n.Status.Resets.Led
 	}
@@ -126,6 +130,15 @@ func writeTop(w io.Writer, now, before *clusterRow, d time.Duration) {
 	}
 	t.Write(w)
 	writeHot(w, now.Compute)
+}
+
+// before returns what the same compute node had done when the cluster was asked before; nil: it was another, or did not answer.
+func (n *computeRow) before(row *clusterRow) *control.Seen {
+	i := slices.IndexFunc(row.Compute, func(o computeRow) bool { return o.Node == n.Node && o.Pid == n.Pid && o.Status != nil })
+	if i < 0 {
+		return nil
+	}
+	return &row.Compute[i].Status.Seen
 }
 
 func sumSeen(a control.Seen, b *control.Seen) control.Seen {
