@@ -143,3 +143,47 @@ func TestTreeBatches(t *testing.T) {
 		t.Errorf("a key of many bytes: %v", err)
 	}
 }
+
+// Updates by functions of many goroutines, beside deletions: each is applied to what was there just before, and none is lost.
+func TestTreeUpdate(t *testing.T) {
+	const goroutines, updates = 8, 40
+	c, _ := open(t)
+	ctx, key := t.Context(), []byte("n")
+	tr, err := c.Tree(ctx, "t", btree.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range goroutines {
+		all.Go(func() {
+			for range updates {
+				if err := tr.Update(ctx, key, func(v []byte) []byte {
+					if v == nil {
+						return []byte{1, 0}
+					}
+					if v[0]++; v[0] == 0 {
+						v[1]++
+					}
+					return v
+				}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if v, err := tr.Get(ctx, key, nil); err != nil || int(v[0])+256*int(v[1]) != goroutines*updates {
+		t.Errorf("% x, %v", v, err)
+	}
+	if err := errors.Join(tr.Put(ctx, key, nil), tr.Update(ctx, key, func(v []byte) []byte {
+		if v == nil {
+			t.Error("an empty value is none")
+		}
+		return nil
+	}), tr.Update(ctx, []byte("other"), func(v []byte) []byte { return v })); err != nil {
+		t.Error(err)
+	}
+	if _, err := tr.Get(ctx, []byte("other"), nil); !errors.Is(err, btree.ErrNotFound) {
+		t.Errorf("what a function has left as it is: %v", err)
+	}
+}
