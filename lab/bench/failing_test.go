@@ -61,3 +61,15 @@ func TestMortalPort(t *testing.T) {
 		t.Errorf("%v; the word is %d", err, c.PeekWord(a))
 	}
 }
+
+// A transaction that has lost a lock is none that has committed. With leases of several slots it chooses one that is long enough.
+func TestBrokenTransactionsDoNotCount(t *testing.T) {
+	for lock, commits := range map[string]bool{"dslr": false, "dslr:slots": true} {
+		m := Micro{Lock: lock, CNs: 1, Clients: 2, Locks: 4, Seed: 1, LeaseNs: 20 * fabric.Microsecond, WarmupNs: 1, WindowNs: fabric.Millisecond}.WithDefaults()
+		r := txnRun{trace: "zipf", sorted: true, m: m, think: 50 * fabric.Microsecond, leaseNs: 200 * fabric.Microsecond}
+		got, err := r.run(context.Background(), Options{})
+		if err != nil || (len(r.journal.list) > 0) != commits || (got["expired_pct"] == 0) != commits {
+			t.Errorf("%s: %d transactions have committed, %v %% not: %v", lock, len(r.journal.list), got["expired_pct"], err)
+		}
+	}
+}

@@ -30,6 +30,7 @@ type txnRun struct {
 	think      fabric.Time
 	scans      float64     // the share of long readers among its transactions
 	scanNs     fabric.Time // for how long one holds its locks
+	leaseNs    fabric.Time // what transactions ask for where locks have leases of several slots
 	fails      failures
 
 	plans  []plan
@@ -162,7 +163,7 @@ func (r *txnRun) run(ctx context.Context, o Options) (Metrics, error) {
 		passed += l.Stats().Aborts
 	}
 	// Of a transaction a lease ends, or that of a client before it, by which it is passed over.
-	metrics["expired_pct"] = 100 * float64(r.broken+passed) / max(all+float64(passed), 1)
+	metrics["expired_pct"] = 100 * float64(r.broken+passed) / (all + float64(r.broken+passed))
 	metrics["resets"] = float64(part.Locks.Resets)
 	metrics["failures"] = float64(r.failed)
 	return metrics, nil
@@ -177,8 +178,6 @@ type txnClient struct {
 	src    locktrace.Source
 	l      lock.Locker
 	holds  []lock.Hold
-	// leaseNs is the lease that it asks for: twice what a long reader takes, where locks have leases of several slots.
-	leaseNs fabric.Time
 }
 
 // start starts a client.
@@ -209,9 +208,8 @@ func (c *txnClient) work() error {
 			return c.failWaiting(list)
 		}
 		think := cmp.Or(r.think, txnThink[r.trace])
-		c.leaseNs = 0
 		if s, ok := c.src.(*locktrace.Scans); ok && s.Long {
-			think, c.leaseNs = r.scanNs, 2*r.scanNs
+			think = r.scanNs
 		}
 		began := port.Now()
 		for {
@@ -232,10 +230,14 @@ func (c *txnClient) work() error {
 			return err
 		}
 		ready := port.Now()
+		broken := r.broken
 		if err := c.end(len(list)); err != nil {
 			return err
 		}
 		now := port.Now()
+		if r.broken > broken {
+			continue // it has not committed
+		}
 		r.journal.add(now-began, got-began, now-ready, false)
 	}
 	return nil
@@ -260,7 +262,7 @@ func (c *txnClient) take(i int, a locktrace.Access, deadline fabric.Time) error 
 	if c.r.mutex {
 		a.Mode = lock.Exclusive
 	}
-	return c.l.Acquire(&c.holds[i], &lock.Request{Lock: c.r.addr(a.Lock), Mode: a.Mode, Deadline: deadline, LeaseNs: c.leaseNs})
+	return c.l.Acquire(&c.holds[i], &lock.Request{Lock: c.r.addr(a.Lock), Mode: a.Mode, Deadline: deadline, LeaseNs: c.r.leaseNs})
 }
 
 // end releases the first n locks. One that was held for longer than its lease is lost, and counted.
