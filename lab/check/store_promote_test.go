@@ -63,7 +63,7 @@ func TestStorePromoteEverywhere(t *testing.T) {
 				stride = *flagStride
 			}
 			if testing.Short() && len(x.faults) < 3 { // with three there are few enough
-				stride *= 5
+				stride *= 3
 			}
 			runs, failed := 0, 0
 			for seed := range 3 {
