@@ -92,7 +92,7 @@ func (t *Tree) Client(l lock.Locker) (*Client, error) {
 	c := &Client{t: t.newest.Load(), l: l, port: l.Port()}
 	c.session = handle.NewSession(l, &c.user, &c.work, handle.Hooks{
 		Handle: func() *handle.Handle { return &c.t.h }, Reopen: c.reopen, Gone: c.gone, Discard: c.discard,
-		Open: c.openPart, GiveSpare: c.freeShadows, Mark: c.mark,
+		Open: c.openPart, GiveSpare: c.freeShadows, Mark: c.mark, Walk: c.walkOn, Settled: c.settled,
 	})
 	if err := c.session.Start(); err != nil {
 		return nil, err

@@ -210,6 +210,8 @@ type following struct{ attaching }
 
 func (l *following) Replicated(fabric.MemID) bool { return true }
 
+func (l *following) Ready(a fabric.Addr) error { return l.Attach(a.MN()) }
+
 func (l *following) Attach(mn fabric.MemID) error {
 	if l.n.MemoryEpoch(mn) == 0 {
 		return fabric.ErrNodeDown

@@ -19,11 +19,15 @@ var ErrUnanswered = reclaim.ErrUnanswered
 // there is more to do: then it is to be called again soon, else after a second, or when a compute node has crashed. view returns the live compute nodes. One
 // client of each compute node does it, beside the others' work, with nothing under way of its own. It does not wait for anybody, and takes no locks.
 //
-// Of a tree on replicated memory it makes the backups equal to the primary after a crash (walk.go) instead, and may wait for locks of nodes.
+// Of a tree on replicated memory it makes the backups equal to the primary after a crash, too (walk.go), and may wait for locks of nodes.
 func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
-	busy, err = c.session.ReclaimStep(view)
-	if err == nil && !busy {
-		busy, err = c.walkStep(view)
+	walks, err := c.walkStep(view) // first: a round waits for what is unsettled
+	if err == nil {
+		busy, err = c.session.ReclaimStep(view)
+		busy = busy || walks
+	}
+	if err != nil && handle.Later(err) && c.t.walked() {
+		return false, nil
 	}
 	return busy, err
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks/cas"
 )
 
 // All that operations change is at the backups, whatever they are: splits, nodes that are unlinked, large values, a new root, a bulk load, a flush. What a promotion leaves is what there was.
@@ -82,5 +83,41 @@ func TestBackupsHaveABulkLoad(t *testing.T) {
 	}
 	if have := all(t, w.client(0, w.open(0, w.config())), Range{}); len(have) != 500 {
 		t.Errorf("%d keys", len(have))
+	}
+}
+
+// A promotion leaves the free bits behind: what was free is found, without that it is asked for, and no slot that the tree leads to.
+func TestReplicatedReclaim(t *testing.T) {
+	for _, mns := range []int{1, 2} {
+		w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, mns, 1<<20, 1, 2)
+		c, err := w.open(0, w.config()).Client(&following{attaching{cas.New(w.port(0), cas.Config{Plain: true}), w.cns[0]}})
+		wantErr(t, "client", err, nil)
+		for i := range 200 {
+			wantErr(t, "put", c.Put(keyOf(i), large(i)), nil)
+		}
+		for i := range 180 {
+			wantErr(t, "delete", c.Delete(keyOf(i)), nil)
+		}
+		wantErr(t, "drain", c.Drain(), nil)
+		walkAll(t, c, w.cns[0].View)
+		if n := mustBeSound(t, c).elsewhere(); n > 0 {
+			t.Errorf("%d slots are leaked", n)
+		}
+		for _, mn := range w.mns {
+			wantErr(t, "promote", w.c.Promote(mn), nil)
+		}
+		wantValue(t, c, string(keyOf(190)), string(large(190)))
+		if mustBeSound(t, c).elsewhere() == 0 {
+			t.Error("the promotion has left nothing behind")
+		}
+		walkAll(t, c, w.cns[0].View)
+		wantErr(t, "drain", c.Drain(), nil)
+		if n := mustBeSound(t, c).elsewhere(); n > 0 {
+			t.Errorf("%d slots are leaked", n)
+		}
+		wantErr(t, "reclaim", c.Reclaim(w.cns[0].View), nil)
+		for i := 180; i < 200; i++ {
+			wantValue(t, c, string(keyOf(i)), string(large(i)))
+		}
 	}
 }

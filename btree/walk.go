@@ -3,6 +3,7 @@ package btree
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/declock/declock/fabric"
@@ -59,6 +60,13 @@ func (u *unsettled) addPages() {
 	u.pages = true
 }
 
+// level reports whether the page tables are known to be equal.
+func (u *unsettled) level() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return !u.pages
+}
+
 // any reports whether there may be some.
 func (u *unsettled) any() bool {
 	u.mu.Lock()
@@ -84,28 +92,56 @@ const (
 	settleWaitNs = 200 * fabric.Millisecond
 )
 
-// walkStep settles what this compute node knows to be unsettled, and does some of a walk, if one is due and this compute node's to do. It reports whether there is more to do at once.
+// walkStep settles what this compute node knows to be unsettled, does some of a walk, if one is due and this compute node's to do, and asks for a round then. It reports whether there is
+// more to do at once.
 func (c *Client) walkStep(view func() fabric.View) (busy bool, err error) {
 	if err := c.session.Begin(); err != nil {
 		return false, err
 	}
 	defer c.session.End()
-	if !c.t.h.UpToDate() || !c.t.h.Registered() || !c.t.replicated() {
+	if !c.t.h.UpToDate() || !c.t.h.Registered() || !c.t.walked() {
 		return false, nil
 	}
+	if err = c.settling(c.settleAll); err == nil {
+		busy, err = c.walkOn(view())
+	}
+	if err == nil && !busy {
+		busy, err = c.session.SeekRound(view())
+	}
+	if err != nil && (handle.Later(err) || errors.Is(err, lock.ErrTimeout)) {
+		return false, nil
+	}
+	return busy, err
+}
+
+// walked reports whether a part of the tree is replicated.
+func (t *Tree) walked() bool { return slices.ContainsFunc(t.h.Parts, (*handle.Part).Replicated) }
+
+// settled is handle.Hooks.Settled.
+func (c *Client) settled() bool { return c.t.unsettled.level() }
+
+// settling does something under locks of nodes, for which it does not wait for long, and what there is to do behind it.
+func (c *Client) settling(do func() error) error {
 	c.user.Enter()
 	defer c.user.Exit()
 	c.patience = settleWaitNs
 	defer func() { c.patience = 0 }()
-	if err = c.settleAll(); err == nil {
-		var over bool
-		busy, over, err = c.session.WalkOn(&c.walking.Walk, view(), func() { c.walking.at = place{} }, c.walkNodes)
-		if over {
-			c.stats.Walks++
-		}
-	}
+	err := do()
 	c.doJobs()
-	if err != nil && (handle.Later(err) || errors.Is(err, lock.ErrTimeout)) {
+	return err
+}
+
+// walkOn does some of a walk, or begins one. A node of which others have the lock is met again later.
+func (c *Client) walkOn(v fabric.View) (busy bool, err error) {
+	over := false
+	err = c.settling(func() (err error) {
+		busy, over, err = c.session.WalkOn(&c.walking.Walk, v, func() { c.walking.at = place{} }, c.walkNodes)
+		return err
+	})
+	if over {
+		c.stats.Walks++
+	}
+	if errors.Is(err, lock.ErrTimeout) {
 		return false, nil
 	}
 	return busy, err

@@ -93,7 +93,7 @@ func (s *Scenario) ends(d *drawer, mayLose bool) (p sim.Plan) {
 }
 
 // closeReplicated checks a replicated store when all is over: it is sound, and reads every key once more; and so it is, and does, when its backups serve, for what has changed at
-// them last shows there only. Free memory that only a former primary knew is leaked: that is not built. If nothing has crashed or failed, the backups are what the primary is.
+// them last shows there only. If nothing has crashed or failed, the backups are what the primary is.
 func (w *world) closeReplicated(p fabric.Port) {
 	w.looking = false
 	if w.s.Tree > 0 {

@@ -29,4 +29,6 @@ func (w *world) closeReplicatedTree(p fabric.Port) {
 		w.object("tree check", fmt.Sprint("after the last promotion: ", r))
 	}
 	w.readTree(t)
+	t.Close() // which gives back what it keeps for itself
+	w.judgeLeaks(p)
 }

@@ -180,16 +180,6 @@ func mirrorRecords(port fabric.Port, r *memory.Region, base fabric.Addr) error {
 	return r.Level(port, first, words)
 }
 
-// replicated returns memory.ErrReplicated, for what is not built, if a part is replicated.
-func (h *Handle) replicated(what string) error {
-	for _, p := range h.Parts {
-		if !p.Missing() && p.Region.Replicated() {
-			return h.of.kind.Wrap(fmt.Errorf("%w: %s of %q on %v", memory.ErrReplicated, what, h.of.name, p.MN))
-		}
-	}
-	return nil
-}
-
 // Published returns an error if a part that has been opened, or is just being opened (join), was removed since. A drop retires the entries first, and looks at the registrations then.
 func (h *Handle) Published(port fabric.Port) error {
 	for _, p := range h.Parts {

@@ -24,7 +24,7 @@ type Hooks struct {
 	Open    Opener
 	// GiveSpare, if set, gives back the free blocks that the client keeps for itself.
 	GiveSpare func()
-	// Walk does some of a walk through replicated memory, as WalkOn, and Settled is reclaim.Owner's. Without Walk there are no rounds in replicated memory.
+	// Walk does some of a walk through replicated memory, as WalkOn, and Settled is reclaim.Owner's.
 	Walk    func(v fabric.View) (busy bool, err error)
 	Settled func() bool
 	// Mark marks the blocks that the index leads to, all parts of which are there. Nothing else of the client is under way.
@@ -224,19 +224,11 @@ func (s *Session) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 		return false, err
 	}
 	h := k.Handle()
-	if !h.Registered() || h.Survivors || s.unbuilt() != nil {
+	if !h.Registered() || h.Survivors {
 		return false, nil // see Reclaim
 	}
 	busy, err = h.Member.ReclaimStep(&owner{s, view, false})
 	return busy, h.of.kind.Wrap(err)
-}
-
-// unbuilt returns memory.ErrReplicated if there are no rounds, since memory is replicated.
-func (s *Session) unbuilt() error {
-	if s.hooks.Walk != nil {
-		return nil
-	}
-	return s.hooks.Handle().replicated("reclamation")
 }
 
 // Drain gives the blocks of memory that this compute node keeps free back.
@@ -296,9 +288,6 @@ func (s *Session) ReclaimNow(view func() fabric.View) error {
 		return err
 	}
 	h := s.hooks.Handle()
-	if err := s.unbuilt(); err != nil {
-		return err
-	}
 	if h.Survivors {
 		if others := view().Live.Len() - 1; others > 0 {
 			return fmt.Errorf("%w: the first memory node had lost its memory, and %d other compute nodes are alive", reclaim.ErrUnanswered, others)

@@ -72,6 +72,7 @@ type Found struct {
 	Forced    uint64 // of these, begun since Force was called
 	Abandoned uint64 // begun and not completed
 	Blocks    uint64
+	Lost      uint64 // blocks that operations of this compute node, of unknown outcome, may use yet: it keeps them until it leaves
 }
 
 // How long a leader waits for a step to be answered, and how long it waits then before it begins another round: twice as long each time.
@@ -213,7 +214,7 @@ func (m *Member) record(cn fabric.CNID) fabric.Addr { return m.base.Add(recordsA
 // what this member remembers no other knows. If it has lost blocks, the registration stays, until others see that this compute node
 // has left the cluster, and look for them: then nothing that it was at takes effect any more. do executes a chain.
 func (m *Member) Leave(do func([]fabric.Op) error) error {
-	if m.losing() {
+	if m.losses() > 0 {
 		return nil
 	}
 	return m.LetGo(do)
@@ -251,7 +252,7 @@ func (m *Member) swapRound(do func([]fabric.Op) error, old, w roundWord) (bool, 
 
 // Found returns what the rounds that this member led have found.
 func (m *Member) Found() Found {
-	return Found{Rounds: m.rounds.Load(), Forced: m.served.Load(), Abandoned: m.abandoned.Load(), Blocks: m.blocks.Load()}
+	return Found{Rounds: m.rounds.Load(), Forced: m.served.Load(), Abandoned: m.abandoned.Load(), Blocks: m.blocks.Load(), Lost: m.losses()}
 }
 
 // A table is the records of all compute nodes, as they were read.

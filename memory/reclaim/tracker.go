@@ -142,11 +142,11 @@ func (t *Tracker) kept(add func(part int, from, to uint64)) {
 	}
 }
 
-// losing reports whether blocks are lost.
-func (t *Tracker) losing() bool {
+// losses returns how many blocks are lost.
+func (t *Tracker) losses() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.lost) > 0
+	return uint64(len(t.lost))
 }
 
 // had reports whether a block has passed through this compute node's hands, or is lost.
