@@ -345,10 +345,13 @@ func (l *Ledger) next(g *Group) *Group {
 	if n := l.refuted(g); n != nil {
 		return n
 	}
-	if home := l.home(g.ID); home != nil && home.MN.MinInSync != g.MinInSync {
-		n := g.copied()
-		n.MinInSync = home.MN.MinInSync
-		return n
+	if home := l.home(g.ID); home != nil {
+		least := min(home.MN.MinInSync, g.Factor) // more than there are to be would never be in sync
+		if least != g.MinInSync {
+			n := g.copied()
+			n.MinInSync = least
+			return n
+		}
 	}
 	if n := l.placed(g); n != nil {
 		return n

@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// placed returns a group with a backup less, which is never coming back, or with one more, because it has fewer than its factor; nil: nothing is due. Only
+// placed returns a group with a backup less, which is never coming back or was not in sync when its host ended, or with one more, because it has fewer than its factor; nil: nothing is due. Only
 // groups whose primary lends room to others are looked after so: in others backups come and go by wishes.
 func (l *Ledger) placed(g *Group) *Group {
 	if !g.Serving || l.joinedMN(g.Primary()).MN.Room == 0 {
 		return nil
 	}
 	for i, r := range g.Replicas {
-		if i > 0 && l.isLost(r) {
+		if i > 0 && (l.isLost(r) || r.Phase != InSync && l.joinedMN(r.Host) == nil) {
 			n := g.copied()
 			n.Replicas = slices.Delete(n.Replicas, i, i+1)
 			return n

@@ -89,6 +89,23 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
+// A backup whose host ends before it is in sync makes way for another: nothing is lost with it, and as long as it was there no other would be made.
+func TestReplacedWhileItIsCopied(t *testing.T) {
+	l := member.NewLedger(4)
+	first, second := joinMN(t, l, roomy(0, "")), joinMN(t, l, member.MN{ID: 1, Room: 1 << 20})
+	ackAll(l)
+	third := joinMN(t, l, member.MN{ID: 2, Room: 1 << 20})
+	ackAll(l)
+	if got := l.Groups[0]; got.Find(second.Incarnation()) != 1 || got.Replicas[1].Phase != member.Copying {
+		t.Fatalf("%+v", *got)
+	}
+	l.End(second, member.Died)
+	ackAll(l)
+	if got := l.Groups[0]; got.Primary() != first.Incarnation() || len(got.Replicas) != 2 || got.Replicas[1].Host != third.Incarnation() {
+		t.Errorf("%+v, want its backup on %v", *got, third.Incarnation())
+	}
+}
+
 // A primary that is killed comes back as a spare, and gets a backup of its own number.
 func TestPrimaryBecomesBackup(t *testing.T) {
 	l := member.NewLedger(4)
@@ -139,7 +156,13 @@ func TestMinInSync(t *testing.T) {
 		t.Fatalf("%+v", *l.Groups[0])
 	}
 	want(2)
-	mn(0, 1)
+	again := mn(0, 1)
 	ackAll(l)
 	want(1)
+	// A minimum above the copies that there are to be would stop all changes for ever.
+	l.End(again, member.Died)
+	ackAll(l)
+	mn(0, 3)
+	ackAll(l)
+	want(2)
 }
