@@ -97,7 +97,9 @@ func hold(role, dir string) error {
 		if failed != nil {
 			return failed
 		}
-		err = errors.Join(err, g.Unlock())
+		if err := errors.Join(err, g.Unlock()); err != nil {
+			return err
+		}
 		g, err = names.Lock(ctx, "orders/17")
 	}
 	if err != nil {
