@@ -69,6 +69,9 @@ func (c *Client) settleOwn() error {
 	if err := c.settleAll(); err != nil {
 		return fmt.Errorf("btree: %w: %w", handle.ErrUnsettled, err)
 	}
+	if c.t.unsettled.any() {
+		return fmt.Errorf("btree: %w: a backup does not answer", handle.ErrUnsettled)
+	}
 	return nil
 }
 

@@ -152,7 +152,6 @@ func (c *Client) settleAll() error {
 	list, pages := c.t.unsettled.take()
 	if pages {
 		if err := c.levelPages(); err != nil {
-			c.t.unsettled.addPages()
 			for _, p := range list {
 				c.unsettle(p)
 			}
@@ -181,6 +180,9 @@ func (c *Client) settleAll() error {
 func (c *Client) levelPages() error {
 	for _, n := range c.t.h.Parts {
 		missed, err := c.session.LevelPages(n)
+		if missed || err != nil { // a backup that did not answer may come back as it is
+			c.t.unsettled.addPages()
+		}
 		if c.walking.Missed = c.walking.Missed || missed; err != nil {
 			return err
 		}

@@ -18,7 +18,9 @@ func (k *Locker) Recovered(h *lock.Hold) bool {
 	err := lock.Do(k, ops)
 	if err == nil && ops[0].Old == mark && h.Mode == lock.Exclusive {
 		ops[0] = fabric.CAS(at, mark, 0) // unless a waiter's entry is there by now
-		_ = lock.Do(k, ops)              // if it fails, it is true once more
+
+		// If it fails, it is true once more.
+		_ = lock.Do(k, ops)
 		return true
 	}
 	return err != nil || ops[0].Old == mark

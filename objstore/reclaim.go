@@ -71,7 +71,7 @@ func (c *Client) settle() error {
 	}
 	defer c.session.End()
 	left, err := c.repairAll()
-	if !left && err == nil {
+	if !left && err == nil && !c.s.unsettled.any() {
 		return nil
 	}
 	return errors.Join(ErrUnsettled, err)

@@ -211,8 +211,10 @@ func (c *Client) repairAll() (left bool, err error) {
 	if c.s.unsettled.pages.Swap(false) {
 		for _, n := range c.s.h.Parts {
 			missed, err := c.session.LevelPages(n)
-			if c.walk.Missed = c.walk.Missed || missed; err != nil {
+			if missed || err != nil { // a backup that did not answer may come back as it is
 				c.s.unsettled.pages.Store(true)
+			}
+			if c.walk.Missed = c.walk.Missed || missed; err != nil {
 				return false, err
 			}
 		}

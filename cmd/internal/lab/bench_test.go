@@ -94,8 +94,10 @@ rows: list of object
   locks: number
   lost: number
   messages_per_op: number
+  mn_atomics_per_op: number
   mn_ops_per_acquire: number
   mn_ops_per_op: number
+  mn_reads_per_op: number
   mops: number
   oldest_us: number
   p50_us: number
