@@ -33,7 +33,7 @@ type mirrored struct {
 
 // replicated reports whether the tree is on replicated memory.
 func (t *Tree) replicated() bool {
-	return slices.ContainsFunc(t.h.Parts, (*handle.Part).Replicated) &&
+	return t.h.Replicated() &&
 		!slices.ContainsFunc(t.h.Parts, func(p *handle.Part) bool { return !p.Missing() && !p.Replicated() })
 }
 

@@ -26,7 +26,7 @@ func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 		busy, err = c.session.ReclaimStep(view)
 		busy = busy || walks
 	}
-	if err != nil && handle.Later(err) && c.t.walked() {
+	if err != nil && handle.Later(err) && c.t.h.Replicated() {
 		return false, nil
 	}
 	return busy, err

@@ -3,7 +3,6 @@ package btree
 import (
 	"bytes"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/declock/declock/fabric"
@@ -99,7 +98,7 @@ func (c *Client) walkStep(view func() fabric.View) (busy bool, err error) {
 		return false, err
 	}
 	defer c.session.End()
-	if !c.t.h.UpToDate() || !c.t.h.Registered() || !c.t.walked() {
+	if !c.t.h.UpToDate() || !c.t.h.Registered() || !c.t.h.Replicated() {
 		return false, nil
 	}
 	if err = c.settling(c.settleAll); err == nil {
@@ -113,9 +112,6 @@ func (c *Client) walkStep(view func() fabric.View) (busy bool, err error) {
 	}
 	return busy, err
 }
-
-// walked reports whether a part of the tree is replicated.
-func (t *Tree) walked() bool { return slices.ContainsFunc(t.h.Parts, (*handle.Part).Replicated) }
 
 // settled is handle.Hooks.Settled.
 func (c *Client) settled() bool { return c.t.unsettled.level() }
@@ -178,16 +174,11 @@ func (c *Client) settleAll() error {
 
 // levelPages gives the runs of pages the classes at the backups that they have at the primaries.
 func (c *Client) levelPages() error {
-	for _, n := range c.t.h.Parts {
-		missed, err := c.session.LevelPages(n)
-		if missed || err != nil { // a backup that did not answer may come back as it is
-			c.t.unsettled.addPages()
-		}
-		if c.walking.Missed = c.walking.Missed || missed; err != nil {
-			return err
-		}
+	missed, err := c.session.LevelAll(&c.walking.Walk)
+	if missed || err != nil { // a backup that did not answer may come back as it is
+		c.t.unsettled.addPages()
 	}
-	return nil
+	return err
 }
 
 // settle makes a locked node at the backups what it is at the primary, and the ptr of the root, if it is the root.

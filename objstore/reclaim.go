@@ -27,7 +27,7 @@ func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 		busy, err = c.session.ReclaimStep(view)
 		busy = busy || walks
 	}
-	if err != nil && handle.Later(err) && c.replicated() {
+	if err != nil && handle.Later(err) && c.s.h.Replicated() {
 		return false, nil
 	}
 	if err == nil && !busy {

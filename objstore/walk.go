@@ -76,7 +76,7 @@ func (c *Client) walkStep(view func() fabric.View) (busy bool, err error) {
 		return false, err
 	}
 	defer c.session.End()
-	if !c.s.h.UpToDate() || !c.s.h.Registered() || !c.replicated() {
+	if !c.s.h.UpToDate() || !c.s.h.Registered() || !c.s.h.Replicated() {
 		return false, nil
 	}
 	if _, err = c.repairAll(); err == nil {
@@ -93,10 +93,6 @@ func (c *Client) walkStep(view func() fabric.View) (busy bool, err error) {
 
 // settled is handle.Hooks.Settled.
 func (c *Client) settled() bool { return !c.s.unsettled.pages.Load() }
-
-func (c *Client) replicated() bool {
-	return slices.ContainsFunc(c.s.h.Parts, (*handle.Part).Replicated)
-}
 
 // walkOn does some of a walk, or begins one.
 func (c *Client) walkOn(v fabric.View) (busy bool, err error) {
@@ -209,14 +205,12 @@ func (c *Client) sameExpiries(n *handle.Part, b *memory.Backups, backup int, slo
 // repairAll repairs the buckets that are known to be unsettled, and reports whether some are left, since others have their locks.
 func (c *Client) repairAll() (left bool, err error) {
 	if c.s.unsettled.pages.Swap(false) {
-		for _, n := range c.s.h.Parts {
-			missed, err := c.session.LevelPages(n)
-			if missed || err != nil { // a backup that did not answer may come back as it is
-				c.s.unsettled.pages.Store(true)
-			}
-			if c.walk.Missed = c.walk.Missed || missed; err != nil {
-				return false, err
-			}
+		missed, err := c.session.LevelAll(&c.walk.Walk)
+		if missed || err != nil { // a backup that did not answer may come back as it is
+			c.s.unsettled.pages.Store(true)
+		}
+		if err != nil {
+			return false, err
 		}
 	}
 	list := c.s.unsettled.take()

@@ -38,6 +38,9 @@ func isOf(err error, list ...error) bool {
 // Replicated reports whether the part is there, and replicated.
 func (p *Part) Replicated() bool { return !p.Missing() && p.Region.Replicated() }
 
+// Replicated reports whether a part is there that is replicated.
+func (h *Handle) Replicated() bool { return slices.ContainsFunc(h.Parts, (*Part).Replicated) }
+
 // Outlast executes an operation again that has failed with err, because the memory node of a part is being replaced, until it has not, or has begun to publish something. The client
 // is attached to what serves the number of each of the parts by then. The operation may wait from since on; 0 is now.
 func Outlast(l lock.Locker, parts []*Part, since fabric.Time, err error, begun func() bool, again func() error) error {

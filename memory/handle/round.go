@@ -58,7 +58,7 @@ const (
 // Lead implements reclaim.Owner.
 func (o *owner) Lead(begins bool) (bool, error) {
 	s := o.Session
-	if !slices.ContainsFunc(s.hooks.Handle().Parts, (*Part).Replicated) {
+	if !s.hooks.Handle().Replicated() {
 		return true, nil
 	}
 	v := o.live()

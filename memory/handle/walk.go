@@ -103,7 +103,7 @@ func (s *Session) due(k *Walk, v fabric.View, backups []uint32) (due, mine bool,
 // Walked reports whether this compute node has walked since the last crash in a view, and since a backup came in sync: no backup leads to what its primary does not lead to because of
 // a crash.
 func (s *Session) Walked(v fabric.View) (bool, error) {
-	if !slices.ContainsFunc(s.hooks.Handle().Parts, (*Part).Replicated) {
+	if !s.hooks.Handle().Replicated() {
 		return true, nil
 	}
 	backups, err := s.synced()
@@ -129,6 +129,18 @@ func (s *Session) synced() (list []uint32, err error) {
 		list[i] = b.LastSynced()
 	}
 	return list, nil
+}
+
+// LevelAll is LevelPages of all parts. What a backup that did not answer has missed counts for the walk.
+func (s *Session) LevelAll(k *Walk) (missed bool, err error) {
+	for _, n := range s.hooks.Handle().Parts {
+		some, err := s.LevelPages(n)
+		missed, k.Missed = missed || some, k.Missed || some
+		if err != nil {
+			return missed, err
+		}
+	}
+	return missed, nil
 }
 
 // walks reports whether a walk is this compute node's: of those that have the collection open, the one with the lowest number walks. If two do, that does no harm.
