@@ -49,48 +49,61 @@ func (c *Client) flushBucket(n *handle.Part, bucket fabric.Addr) (removed uint64
 	if empty {
 		return 0, nil
 	}
-	for {
-		c.req = lock.Request{Lock: bucket, Mode: lock.Exclusive}
-		if err := c.l.Acquire(&c.hold, &c.req); err != nil {
+	for more := true; more; {
+		k, some := work{n: n}, uint64(0)
+		err := c.outlast(&k, func() (err error) { some, more, err = c.flushSome(&k, bucket); return err })
+		if removed += some; err != nil {
 			return removed, fmt.Errorf("objstore: flush: %w", err)
-		}
-		ops, err := c.someObjects(n, first)
-		if err != nil {
-			return removed, c.unlock(err)
-		}
-		if err := c.mirrorFlush(n, bucket, ops); err != nil {
-			c.stats.Leaked += uint64(len(ops))
-			return removed, c.unlock(fmt.Errorf("objstore: flush: %w", err))
-		}
-		if err := c.l.Release(&c.hold, ops); err != nil {
-			c.unsettle(n, bucket)
-			c.stats.Leaked += uint64(len(ops))
-			return removed, fmt.Errorf("objstore: flush: %w", err)
-		}
-		for i := range ops {
-			if ops[i].Swapped() {
-				c.freeObject(n, slotWord(ops[i].Cmp), unknownKind)
-				c.stats.Deletes++
-				removed++
-			}
-		}
-		if len(ops) == 0 {
-			return removed, nil
 		}
 	}
+	return removed, nil
+}
+
+// flushSome removes a chain of a bucket's objects. There may be more, if there were any.
+func (c *Client) flushSome(k *work, bucket fabric.Addr) (removed uint64, more bool, err error) {
+	n := k.n
+	c.req = lock.Request{Lock: bucket, Mode: lock.Exclusive}
+	if err := c.l.Acquire(&c.hold, &c.req); err != nil {
+		return 0, false, err
+	}
+	ops, err := c.someObjects(n, c.s.slotsAddr(bucket))
+	if err != nil || len(ops) == 0 {
+		return 0, false, c.unlock(err)
+	}
+	if k.begun, err = c.mirrorFlush(n, bucket, ops); err == nil {
+		k.begun = true
+		if err = c.l.Release(&c.hold, ops); err != nil {
+			c.unsettle(n, bucket)
+		}
+	} else {
+		err = c.unlock(err)
+	}
+	if err != nil {
+		if k.begun {
+			c.stats.Leaked += uint64(len(ops))
+		}
+		return 0, false, err
+	}
+	for i := range ops {
+		if ops[i].Swapped() {
+			c.freeObject(n, slotWord(ops[i].Cmp), unknownKind)
+			c.stats.Deletes++
+			removed++
+		}
+	}
+	return removed, true, nil
 }
 
 // mirrorFlush is mirror for the operations that unlink objects.
-func (c *Client) mirrorFlush(n *handle.Part, bucket fabric.Addr, ops []fabric.Op) error {
-	if !n.Region.Replicated() || len(ops) == 0 {
-		return nil
+func (c *Client) mirrorFlush(n *handle.Part, bucket fabric.Addr, ops []fabric.Op) (begun bool, err error) {
+	if !n.Region.Replicated() {
+		return false, nil
 	}
 	changes := make([]slotChange, len(ops))
 	for i := range ops {
 		changes[i] = slotChange{ops[i].Addr, ops[i].Arg}
 	}
-	_, err := c.mirror(n, bucket, nil, nil, changes...)
-	return err
+	return c.mirror(n, bucket, nil, nil, changes...)
 }
 
 // flushChain is how many objects are removed in the chain of a release.
@@ -112,7 +125,7 @@ func (c *Client) someObjects(n *handle.Part, a fabric.Addr) ([]fabric.Op, error)
 	for depth := 0; ; depth++ {
 		c.ops[0] = fabric.Read(a, b)
 		if err := lock.Do(c.l, c.ops[:1]); err != nil {
-			return nil, fmt.Errorf("objstore: flush: %w", err)
+			return nil, err
 		}
 		last := len(b)/slotSize - 1
 		for i := range last {

@@ -16,12 +16,18 @@ func TestMinInSync(t *testing.T) {
 	w.c.Require(mn, 3)
 	c := w.client(0, w.open(0, w.config()))
 	set := func(value string) error { return c.Set(b("k"), b(value), Options{TTL: 5000}) }
+	never := func(*Object) Change {
+		t.Error("Apply is called before enough copies are in sync")
+		return Change{Action: Put, Value: b("8")}
+	}
 	changes := map[string]func() error{
 		"set":     func() error { return set("5") },
 		"touch":   func() error { return c.Touch(b("k"), 6000) },
 		"delete":  func() error { return c.Delete(b("k")) },
 		"another": func() error { return c.Set(b("another"), b("1"), Options{}) },
 		"flush":   func() error { _, err := c.Flush(); return err },
+		"update":  func() error { return c.Update(b("k"), Update{Read: -1, Apply: never}) },
+		"new":     func() error { return c.Update(b("another"), Update{Apply: never}) },
 	}
 	for i := range 300 { // so that some have overflow blocks
 		wantErr(t, "set", c.Set(keyOf(i), b("v"), Options{}), nil)
@@ -46,7 +52,7 @@ func TestMinInSync(t *testing.T) {
 	c.SetNow(10)
 	for what, change := range changes {
 		began := c.port.Now()
-		if err := change(); !errors.Is(err, fabric.ErrTooFewCopies) || errors.Is(err, fabric.ErrUnknownOutcome) || what != "flush" && c.port.Now()-began < 10*fabric.Second {
+		if err := change(); !errors.Is(err, fabric.ErrTooFewCopies) || errors.Is(err, fabric.ErrUnknownOutcome) || c.port.Now()-began < 10*fabric.Second {
 			t.Errorf("%s with two copies in sync after %v: %v", what, c.port.Now()-began, err)
 		}
 		wantValue(t, c, "k", "1")
@@ -88,4 +94,59 @@ func TestMinInSyncOverAPromotion(t *testing.T) {
 		t.Errorf("it was acknowledged after %v, by one copy", waited)
 	}
 	wantValue(t, c, "k", "2")
+}
+
+// A flush and an Update wait as a set does, until a copy is in sync, and go on; or until they are interrupted, with nothing changed. The function of an Update is called once.
+func TestMinInSyncIsWaitedFor(t *testing.T) {
+	called := 0
+	for what, change := range map[string]func(c *Client) error{
+		"flush": func(c *Client) error {
+			n, err := c.Flush()
+			if err == nil && n != 100 {
+				t.Errorf("%d objects are removed", n)
+			}
+			return err
+		},
+		"update": func(c *Client) error {
+			return c.Update(keyOf(1), Update{Read: -1, IfFound: true, Apply: func(o *Object) Change {
+				called++
+				return Change{Action: Remove}
+			}})
+		},
+		"large": func(c *Client) error {
+			called++
+			return c.Update(keyOf(1), Update{Read: -1, Apply: func(o *Object) Change { return Change{Action: Put, Value: make([]byte, 5000)} }})
+		},
+	} {
+		w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1, 2)
+		mn, spare := w.mns[0], w.c.AddMN(4096)
+		w.c.Require(mn, 2)
+		cfg := w.config()
+		cfg.MaxValue, cfg.Segment = 20000, 4096
+		c := w.client(0, w.open(0, cfg))
+		for i := range 100 {
+			wantErr(t, "set", c.Set(keyOf(i), b("v"), Options{}), nil)
+		}
+		w.c.KillMN(w.c.Group(mn).Replicas[1].ID)
+		wantErr(t, "a set that the backup has missed", c.Set(keyOf(0), b("v"), Options{}), fabric.ErrTooFewCopies)
+		called = 0
+		w.c.At(c.port.Now()+fabric.Second, c.port.Interrupt)
+		if err := change(c); !errors.Is(err, fabric.ErrTooFewCopies) || !errors.Is(err, fabric.ErrInterrupted) || what == "update" && called > 0 {
+			t.Errorf("%s, interrupted: %v, %d calls", what, err, called)
+		}
+		c.port.ClearInterrupt()
+		for i := range 100 {
+			wantValue(t, c, string(keyOf(i)), "v")
+		}
+		called = 0
+		began := c.port.Now()
+		w.c.At(began+2*fabric.Second, func() { w.c.AddBackup(mn, spare) })
+		wantErr(t, what, change(c), nil)
+		if waited := c.port.Now() - began; waited < 2*fabric.Second || waited > 3*fabric.Second || what != "flush" && called != 1 {
+			t.Errorf("%s has waited for %v, %d calls", what, waited, called)
+		}
+		if it, err := c.Get(keyOf(1)); len(it.Value) == 1 || err != nil && !errors.Is(err, ErrNotFound) {
+			t.Errorf("after the %s: %q, %v", what, it.Value, err)
+		}
+	}
 }
