@@ -28,7 +28,8 @@ type Cluster struct {
 	hash   uint64
 	err    error // the first failure; ends the run
 	closed bool
-	begun  bool // an event has been executed: nodes that join are news
+	begun  bool        // an event has been executed: nodes that join are news
+	acking fabric.Time // until when the coordinator works on acknowledgements
 
 	timing Rand // of the NIC model
 	faults Rand // of tearing and the like
@@ -232,6 +233,13 @@ func (c *Cluster) dispatch(e event) {
 	case evNews:
 		c.hears(c.members[e.a])
 	case evAck:
+		if c.cfg.AckTime == 0 {
+			c.acks(c.members[e.a], e.b)
+			break
+		}
+		c.acking = max(c.acking, c.now) + c.cfg.AckTime
+		c.post(c.acking, evAcked, e.a, e.b)
+	case evAcked:
 		c.acks(c.members[e.a], e.b)
 	case evCall:
 		f := c.calls[e.a]

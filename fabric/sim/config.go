@@ -34,6 +34,8 @@ type Config struct {
 	// NewsDelay is how long it takes at most until a node hears of a change of the membership: each after a time of
 	// its own, drawn. 0: all at once, and so that states between changes and their acknowledgement are skipped.
 	NewsDelay fabric.Time
+	// AckTime is how long the coordinator works on an acknowledgement of a member: it takes one after another. 0: no time. (With NewsDelay, and not in exploration.)
+	AckTime fabric.Time
 	// Late says what becomes of the operations that a killed node has under way.
 	Late LateOps
 
@@ -145,7 +147,7 @@ func (c Config) Validate() error {
 	for _, t := range []struct {
 		name string
 		v    fabric.Time
-	}{{"Tear.Window", c.Tear.Window}, {"DetectDelay", c.DetectDelay}, {"NewsDelay", c.NewsDelay}, {"Grace", c.Grace}, {"Stray", c.Stray}} {
+	}{{"Tear.Window", c.Tear.Window}, {"DetectDelay", c.DetectDelay}, {"NewsDelay", c.NewsDelay}, {"AckTime", c.AckTime}, {"Grace", c.Grace}, {"Stray", c.Stray}} {
 		if t.v < 0 {
 			bad("%s %d is negative", t.name, t.v)
 		}

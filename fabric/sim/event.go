@@ -24,11 +24,12 @@ const (
 	evDetect             // the crash of member a is noticed
 	evNews               // member a hears of the present state of the cluster
 	evAck                // the coordinator hears that member a acts on revision b
+	evAcked              // it has worked on that
 	evCall               // call a of Cluster.At
 )
 
 var eventKindNames = [...]string{"none", "start", "arrive", "effect", "tear", "complete",
-	"kick", "deliver", "wake", "timer", "unwind", "detect", "news", "ack", "call"}
+	"kick", "deliver", "wake", "timer", "unwind", "detect", "news", "ack", "acked", "call"}
 
 func (k eventKind) String() string { return nameOf(eventKindNames[:], k) }
 
