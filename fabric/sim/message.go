@@ -98,6 +98,10 @@ func (p *Port) send(to fabric.ClientID, m *fabric.Message) error {
 	}
 	c.note(StepSend, p.id, uint64(to), m.Body[0])
 	c.observeMessage(StepSend, &c.flights[i])
+	if dst.device != nil && dst != n {
+		c.deliverOver(dst.device, i, at)
+		return nil
+	}
 	c.post(at, evDeliver, i, 0)
 	if len(c.links) > 0 && dst != n {
 		if extra, ok := c.again(OfCN(n.id), OfCN(dst.id)); ok {
@@ -117,6 +121,13 @@ func (c *Cluster) messageArrival(p *Port, to fabric.ClientID) fabric.Time {
 	p.core.free = start + c.drawPost()
 	bytes := nic.Overhead + fabric.MaxMessage
 	left := n.nic.out.carry(c.now, start, bytes, nic.BytePs)
+	if dst.device != nil {
+		at := c.halfWay(left)
+		if len(c.links) > 0 {
+			at = c.passes(OfCN(n.id), OfCN(dst.id), at)
+		}
+		return at
+	}
 	there := dst.nic.in.carry(c.now, left, bytes, nic.BytePs)
 	at := there + c.minMessage + fabric.Time(c.timing.Uint64n(uint64(c.spanMessage)))
 	if len(c.links) > 0 {
@@ -164,9 +175,25 @@ func (n *Node) inboxOf(i int) *Port {
 	return p
 }
 
+// freeFlight forgets a message that has arrived or is lost.
+func (c *Cluster) freeFlight(i uint32) {
+	c.flights[i].src, c.flights[i].next = nil, c.freeMsg
+	c.freeMsg = i
+}
+
 // deliver puts a message into the inbox that it is for.
 func (c *Cluster) deliver(i uint32) {
 	f := &c.flights[i]
+	if f.dst.device != nil && !f.dst.dead {
+		n, src, in := f.dst, f.src, f.msg
+		c.note(StepDeliver, in.From, uint64(f.to), uint64(in.Kind))
+		c.observeMessage(StepDeliver, f)
+		c.freeFlight(i)
+		if src != nil && n.knows(src) { // not news of the fabric itself
+			c.process(n, in)
+		}
+		return
+	}
 	var p *Port
 	if n := f.dst; f.src == nil || f.src == n || n.knows(f.src) {
 		p = n.inboxOf(f.to.Index())
@@ -178,8 +205,7 @@ func (c *Cluster) deliver(i uint32) {
 	}
 	c.note(step, f.msg.From, uint64(f.to), uint64(f.msg.Kind))
 	c.observeMessage(step, f)
-	f.src, f.next = nil, c.freeMsg
-	c.freeMsg = i
+	c.freeFlight(i)
 	if step == StepDeliver && p.wait == WaitRecv {
 		c.wakeOnCPU(p)
 	}

@@ -131,6 +131,8 @@ type Node struct {
 	acts    *member.State                      // that the node acts on; nil: no number is replicated
 
 	place int // in Cluster.nodes
+
+	device *device // nil: it is no switch
 }
 
 var _ fabric.Node = (*Node)(nil)

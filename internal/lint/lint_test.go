@@ -21,7 +21,8 @@ const module = "github.com/declock/declock/"
 var mayImport = map[string][]string{
 	"fabric":                     {"internal/stats"},
 	"fabric/inbox":               {"fabric"},
-	"fabric/sim":                 {"fabric", "fabric/member"},
+	"fabric/sim":                 {"fabric", "fabric/member", "fabric/pswitch"},
+	"fabric/pswitch":             {"fabric"},
 	"fabric/internal/...":        {"fabric", "fabric/member"},
 	"fabric/internal/peer":       {"fabric", "fabric/inbox", "fabric/member", "internal/boottime"},
 	"fabric/internal/peertest":   {"fabric", "fabric/fabrictest", "fabric/internal/peer", "fabric/member", "coordinator/coordtest"}, // a test suite and its harness
@@ -35,7 +36,7 @@ var mayImport = map[string][]string{
 	"fabric/fabrictest":          {"fabric"},
 	"lock":                       {"fabric", "internal/stats"},
 	"lock/...":                   {"fabric", "lock"},
-	"lock/locktest":              {"fabric", "fabric/fabrictest", "fabric/shm", "fabric/sim", "fabric/tcp", "coordinator", "lock"}, // a test suite and its harnesses
+	"lock/locktest":              {"fabric", "fabric/fabrictest", "fabric/pswitch", "fabric/shm", "fabric/sim", "fabric/tcp", "coordinator", "lock"}, // a test suite and its harnesses
 	"timesync":                   {"fabric"},
 	"cql":                        {"fabric", "lock"},
 	"hier":                       {"fabric", "lock", "timesync", "cql"},
@@ -49,7 +50,7 @@ var mayImport = map[string][]string{
 	"btree":                      {"fabric", "lock", "memory", "memory/slab", "memory/reclaim", "memory/handle", "internal/stats"},
 	"lab/...":                    {"..."}, // what researchers and maintainers use; what users link does without it, see TestLinked
 	"lab/locks":                  {"..."}, // the registry
-	"lab/locks/...":              {"fabric", "lock", "lab/locks/internal/baseline"},
+	"lab/locks/...":              {"fabric", "fabric/pswitch", "lock", "lab/locks/internal/baseline"},
 	"lab/oracle":                 {"fabric", "lock"},
 	"traces/...":                 {"objstore", "traces", "internal/stats"},
 	"internal/...":               {},
@@ -67,7 +68,7 @@ var mayImport = map[string][]string{
 
 // pure are the packages that are straight-line code over a fabric.Port: they run the same
 // in real and in virtual time.
-var pure = []string{"lock", "lab/locks/...", "timesync", "cql", "hier", "memory", "memory/slab", "memory/reclaim", "memory/handle", "objstore", "btree"}
+var pure = []string{"lock", "fabric/pswitch", "lab/locks/...", "timesync", "cql", "hier", "memory", "memory/slab", "memory/reclaim", "memory/handle", "objstore", "btree"}
 
 // impure is what pure packages must not import.
 var impure = []string{"time", "net", "os", "context", "runtime", "syscall", "math/rand", "math/rand/v2", "crypto/rand", "unsafe", "golang.org/x/sys/unix"}

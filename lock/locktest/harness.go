@@ -8,6 +8,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
+	"github.com/declock/declock/fabric/pswitch"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lock"
 )
@@ -105,12 +106,35 @@ func SimUnordered(seed uint64) fabrictest.Harness {
 	return simHarness{Seed: seed, Tear: sim.Tear{Prob: 0.5, Grain: 8}, ExchangeReads: 0.5}
 }
 
+// SimSwitch is Sim with a programmable switch on the path, which runs a program of each cluster's own, and has the lowest number.
+func SimSwitch(seed uint64, program func() pswitch.Program, model sim.SwitchModel) fabrictest.Harness {
+	return switchHarness{Sim(seed).(simHarness), program, model}
+}
+
+type switchHarness struct {
+	simHarness
+	program func() pswitch.Program
+	model   sim.SwitchModel
+}
+
+func (h switchHarness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
+	t.Helper()
+	return h.start(t, cfg, func(c *sim.Cluster) { c.AddSwitch(h.program(), h.model) })
+}
+
 type simHarness sim.Config
 
 func (h simHarness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
 	t.Helper()
+	return h.start(t, cfg, func(*sim.Cluster) {})
+}
+
+// start makes a cluster, to which before adds something.
+func (h simHarness) start(t testing.TB, cfg fabrictest.Config, before func(*sim.Cluster)) fabrictest.Cluster {
+	t.Helper()
 	fabrictest.SkipInVirtualTime(t)
 	s := &simCluster{t: t, c: sim.New(sim.Config(h))}
+	before(s.c)
 	for _, size := range cfg.Mem {
 		s.c.AddMN(size)
 	}
