@@ -50,6 +50,9 @@ func (s *simRun) build() error {
 		return err
 	}
 	s.c.AddMN(s.plan.size())
+	if err := s.addSwitch(sys); err != nil {
+		return err
+	}
 	for i := range m.CNs {
 		node := s.c.AddCN()
 		locks, err := sys.Join(node)

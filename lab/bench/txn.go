@@ -138,6 +138,9 @@ func (r *txnRun) run(ctx context.Context, o Options) (Metrics, error) {
 	r.c = sim.New(r.m.cluster())
 	defer r.c.Close()
 	r.place(sys.Layout(), n)
+	if err := r.addSwitch(sys); err != nil {
+		return nil, err
+	}
 	for i := range r.m.CNs {
 		node := r.c.AddCN()
 		joined, err := sys.Join(node)

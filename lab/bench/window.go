@@ -32,6 +32,9 @@ func (s *simulation) fail(err error) {
 // open adds compute nodes to a cluster whose memory node holds a store or tree, and the Lockers of their clients, which are dealt out
 // evenly. use is called with a Port of each node before its clients come, and client with the Locker of each.
 func (s *simulation) open(sys *locks.System, cns, clients int, format memory.Params, use func(*sim.Node, *locks.Node, fabric.Port) error, client func(k int, l lock.Locker) error) error {
+	if err := s.addSwitch(sys); err != nil {
+		return err
+	}
 	for i := range cns {
 		node := s.c.AddCN()
 		p, err := node.Open()
@@ -63,6 +66,18 @@ func (s *simulation) open(sys *locks.System, cns, clients int, format memory.Par
 		}
 	}
 	return nil
+}
+
+// switchModel is a Tofino by argument: some 400 ns for a program's stages, and a packet a nanosecond.
+var switchModel = sim.SwitchModel{Pass: 400, Packet: 1}
+
+// addSwitch adds a programmable switch, if the lock needs one.
+func (s *simulation) addSwitch(sys *locks.System) error {
+	program, err := sys.Program()
+	if program != nil {
+		s.c.AddSwitch(program, switchModel)
+	}
+	return err
 }
 
 // startAgent starts the agent of a compute node, if the lock has one.

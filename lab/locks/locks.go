@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/pswitch"
 	"github.com/declock/declock/lock"
 )
 
@@ -83,6 +84,16 @@ type System struct {
 	mechanism Mechanism
 	layout    lock.Layout
 	join      func(fabric.Node) *Node
+	program   func() (pswitch.Program, error)
+}
+
+// Program returns what a programmable switch runs for the mechanism, nil if it needs none. A simulated cluster gets the switch before its compute
+// nodes; on other fabrics one of these plays it.
+func (s *System) Program() (pswitch.Program, error) {
+	if s.program == nil {
+		return nil, nil
+	}
+	return s.program()
 }
 
 // Layout returns how many bytes a lock takes, and their alignment. Zeroed memory is a free lock.

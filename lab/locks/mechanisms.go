@@ -7,10 +7,12 @@ import (
 
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/pswitch"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lab/locks/drtm"
 	"github.com/declock/declock/lab/locks/dslr"
+	"github.com/declock/declock/lab/locks/fiss"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/ncosed"
 	"github.com/declock/declock/lab/locks/rmarw"
@@ -40,6 +42,7 @@ var mechanisms = []Mechanism{
 	{Name: "rpc", About: "a server's table; clients that are refused ask again", setUp: serverLock(server.Retry, serverWorkers)},
 	{Name: "server", About: "a server's queue: the traditional lock manager", setUp: serverLock(server.Queue, serverWorkers)},
 	{Name: "server-ro", About: "server, whose readers pass writers", setUp: serverLock(server.ReadersFirst, serverWorkers)},
+	{Name: "fiss", About: "FissLock: a programmable switch grants, and agents on holders' machines queue", setUp: fissLock},
 	{Name: "cql", About: "the queue-notify lock, flat: every client queues on the memory node", setUp: decLock("cql")},
 	{Name: "declock-tf", About: "DecLock by timestamp, task-fair", setUp: decLock("declock-tf")},
 	{Name: "declock-pf", About: "DecLock by timestamp, phase-fair", setUp: decLock("declock-pf")},
@@ -123,6 +126,14 @@ func Server(cfg server.Config) func(fabric.Node) *Node {
 	}
 }
 
+// Fiss returns how a node joins.
+func Fiss(cfg fiss.Config) func(fabric.Node) *Node {
+	return func(n fabric.Node) *Node {
+		pool := fiss.NewPool(n, cfg)
+		return &Node{Locker: func(p fabric.Port) lock.Locker { return fiss.New(p, pool) }, Run: fiss.NewAgent(n, pool).Run}
+	}
+}
+
 // Shift returns how a node joins.
 func Shift(cfg shift.Config) func(fabric.Node) *Node {
 	return func(n fabric.Node) *Node {
@@ -179,6 +190,11 @@ func serverLock(kind server.Kind, workers int) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
 		return &System{layout: server.Layout, join: Server(server.Config{Kind: kind, Plain: !c.Tokens, Workers: workers, ServiceNs: c.ServerNs})}, nil
 	}
+}
+
+func fissLock(c *Config) (*System, error) {
+	cfg := fiss.Config{Plain: !c.Tokens}
+	return &System{layout: cfg.Layout(), join: Fiss(cfg), program: func() (pswitch.Program, error) { return fiss.NewProgram(cfg) }}, nil
 }
 
 func shermanLock(handoffs bool) func(*Config) (*System, error) {

@@ -325,6 +325,7 @@ const (
 
 	ncosedMessages = fabric.MsgLock + 0x50
 	serverMessages = fabric.MsgLock + 0x60
+	fissMessages   = fabric.MsgLock + 0x70
 )
 
 // kinds are the names of the kinds of messages, from the first of each range on: docs/protocol.md has those of DecLock.
@@ -339,6 +340,8 @@ var kinds = map[fabric.MsgKind][]string{
 	rmarwMessages:  {"Successor", "Handover", "ModeChanged", "Abandoned"},
 	ncosedMessages: {"Reader", "Writer", "Granted", "Releases", "Abandoned", "Released", "Await", "Ask"},
 	serverMessages: {"Acquire", "Cancel", "Release", "Granted", "Refused"},
+	fissMessages: {"Acquire", "Release", "Free", "Transfer", "Bounce", "Granted", "Busy", "Outside", "Again", "Ask", "Leave", "Freed", "Refused", "Move",
+		"Waiters", "Moved", "Grant", "Queued", "Held", "Released", "Wake"},
 }
 
 // name returns the name of a kind of messages.

@@ -11,4 +11,6 @@ const (
 	MsgRMARW
 	MsgNCoSED
 	MsgServer
+	MsgFiss // two times 16
+	_
 )

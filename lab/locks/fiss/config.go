@@ -1,0 +1,59 @@
+package fiss
+
+import (
+	"cmp"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/baseline"
+	"github.com/declock/declock/lock"
+)
+
+// Config chooses a variant. All machines and the switch must have the same.
+type Config struct {
+	// Plain: no word for tokens.
+	Plain bool
+	// Locks is how many locks the switch has registers for. 0: 2^20.
+	Locks int
+	// IncarnationBits is the width of a lock's incarnation, 8 as published, or 32 (0).
+	IncarnationBits int
+	// Slots is how many operations a machine may have under way with the switch. 0: 256, at most 4096.
+	Slots int
+	// MemoryBits is the switch's register memory. 0: 12 MiB.
+	MemoryBits uint64
+	// ResendNs is when a packet is sent anew to which no answer has come: for networks that lose packets. 0: never.
+	ResendNs fabric.Time
+}
+
+// Defaults of Config.
+const (
+	defaultLocks  = 1 << 20
+	defaultSlots  = 256
+	defaultMemory = 12 << 23
+)
+
+func (c Config) withDefaults() Config {
+	c.Locks = cmp.Or(c.Locks, defaultLocks)
+	c.Slots = min(cmp.Or(c.Slots, defaultSlots), 1<<slotBits)
+	c.IncarnationBits = cmp.Or(c.IncarnationBits, 32)
+	c.MemoryBits = cmp.Or(c.MemoryBits, defaultMemory)
+	return c
+}
+
+// Layout returns the layout of a lock. Only the word of tokens means anything.
+func (c Config) Layout() lock.Layout { return baseline.Layout(c.Plain) }
+
+// wrap returns an incarnation as its register has it.
+func (c *Config) wrap(v uint64) uint64 { return v & (1<<c.IncarnationBits - 1) }
+
+// ahead returns by how much an incarnation is ahead of another, as far as registers tell.
+func (c *Config) ahead(v, of uint64) int64 {
+	shift := 64 - c.IncarnationBits
+	return int64((v-of)<<shift) >> shift
+}
+
+// SwitchOf returns the switch: the lowest number that is live when a machine joins. It must stay. In the simulator that is the switch, if it was
+// added first; otherwise the agent of that compute node plays it.
+func SwitchOf(n fabric.Node) fabric.CNID {
+	first, _ := n.View().Live.Next(0)
+	return first
+}

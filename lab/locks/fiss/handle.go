@@ -1,0 +1,251 @@
+package fiss
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// handle does what a message asks for, whichever Port of the machine got it.
+func (p *Pool) handle(port fabric.Port, m *fabric.Message) {
+	l, o := fabric.Addr(m.Body[0]), opID(m.Body[1])
+	switch m.Kind {
+	case msgAsk:
+		p.toldOf(port, m)
+	case msgLeave:
+		p.leaves(port, m)
+	case msgMove, msgWaiters:
+		p.comes(port, m)
+	case msgGranted, msgBusy, msgOutside, msgAgain, msgGrant, msgQueued, msgHeld, msgReleased, msgFreed, msgRefused, msgMoved:
+		if o.cn() != p.cn || o.slot() >= len(p.slots) {
+			return
+		}
+		t := &p.slots[o.slot()]
+		switch wants := t.op == o && t.lock == l && t.phase != idle; {
+		case wants && (m.Kind != msgGrant || t.phase <= holds):
+			p.answered(port, t, m)
+		case m.Kind == msgGrant: // to a copy of a request that is over
+			p.send(port, fabric.AgentOf(m.From.CN()), msgLeave, uint64(l), uint64(o), 0)
+		}
+	}
+}
+
+// answered goes on with what a message answers.
+func (p *Pool) answered(port fabric.Port, t *ticket, m *fabric.Message) {
+	waits := t.phase == asked || t.phase == waiting
+	switch {
+	case m.Kind == msgGranted && t.phase == asked:
+		t.direct = true
+		if m.Body[2]&withAgent != 0 {
+			t.known = true
+			p.install(port, t.lock, t.op, uint64(uint32(m.Body[2])), nil, t.op.slot())
+		}
+		p.grant(port, t)
+	case m.Kind == msgGrant && waits:
+		t.known = true
+		p.grant(port, t)
+	case m.Kind == msgHeld:
+		t.known = true
+		if t.phase == asked { // the switch's own message is late or lost
+			p.grant(port, t)
+		}
+	case m.Kind == msgQueued && t.phase == asked:
+		t.phase, t.known = waiting, true
+	case m.Kind == msgBusy && t.phase == asked && t.behind: // by now the switch may know that it is free
+		t.op = t.op.next(t.op & (opTry | opMode))
+		p.ask(port, t)
+	case (m.Kind == msgBusy || m.Kind == msgOutside) && t.phase == asked:
+		if t.phase = refusedIt; m.Kind == msgOutside {
+			t.phase = outside
+		}
+		if t.left {
+			p.end(t)
+			return
+		}
+		p.wake(port, t)
+	case m.Kind == msgAgain && t.phase == asked && t.left:
+		p.end(t)
+	case m.Kind == msgAgain && t.phase == asked:
+		t.op = t.op.next(t.op & (opTry | opMode))
+		if p.ask(port, t); t.phase != asked {
+			p.wake(port, t)
+		}
+	case m.Kind == msgReleased && t.phase == releasing:
+		p.end(t)
+	case t.phase == leaving:
+		p.departed(port, t, m)
+	}
+}
+
+// releases reports whether a release of a lock by this machine is under way.
+func (p *Pool) releases(l fabric.Addr) bool {
+	a := p.agents[l]
+	return a != nil && len(a.holders) == 0 ||
+		slices.ContainsFunc(p.slots, func(t ticket) bool { return t.lock == l && (t.phase == leaving || t.phase == releasing) })
+}
+
+// departed ends the departure of an agent, or takes it back.
+func (p *Pool) departed(port fabric.Port, t *ticket, m *fabric.Message) {
+	a := t.agent
+	switch m.Kind {
+	case msgFreed, msgMoved:
+		p.spare = append(p.spare, a)
+		p.end(t)
+	case msgRefused:
+		if t.next != 0 {
+			a.queue = slices.Insert(a.queue, 0, t.next)
+		}
+		t.phase, t.agent = kept, nil
+		p.agents[t.lock] = a
+		if a.beyond == 0 && a.seen == uint64(uint32(m.Body[2])) { // it has come to know of all meanwhile
+			p.leaveIfEmpty(port, a)
+		}
+	}
+}
+
+// toldOf handles ACQUIRE at the agent's machine.
+func (p *Pool) toldOf(port fabric.Port, m *fabric.Message) {
+	l, o, origin := fabric.Addr(m.Body[0]), opID(m.Body[1]), fabric.AgentOf(opID(m.Body[1]).cn())
+	a, byTheSwitch := p.agents[l], m.Body[2]&withAgent != 0
+	switch {
+	case byTheSwitch:
+		known := false
+		if a != nil {
+			var isNew bool
+			if isNew, known = a.see(&p.cfg, uint64(uint32(m.Body[2]))); isNew {
+				a.holders = append(a.holders, o)
+			}
+		}
+		if !known {
+			m.Kind = msgBounce
+			_ = port.Send(p.to, m)
+			return
+		}
+		p.send(port, origin, msgHeld, uint64(l), uint64(o))
+	case a == nil:
+		p.send(port, fabric.ClientID(m.Body[3]), msgAgain, uint64(l), uint64(o))
+	case slices.Contains(a.holders, o) || slices.Contains(a.queue, o):
+		p.send(port, origin, msgQueued, uint64(l), uint64(o))
+	case a.admits(o.mode()):
+		a.holders = append(a.holders, o)
+		p.send(port, origin, msgGrant, uint64(l), uint64(o))
+	default:
+		a.queue = append(a.queue, o)
+		p.send(port, origin, msgQueued, uint64(l), uint64(o))
+	}
+}
+
+// see notes a grant of the switch, by its incarnation. known is false if the grant is none that this agent can know of.
+func (a *agent) see(cfg *Config, incarnation uint64) (isNew, known bool) {
+	d := cfg.ahead(incarnation, a.seen)
+	switch {
+	case d <= 0:
+		return false, true
+	case a.mode != lock.Shared || d > 64:
+		return false, false
+	case a.beyond>>(d-1)&1 != 0:
+		return false, true
+	}
+	a.beyond |= 1 << (d - 1)
+	n := bits.TrailingZeros64(^a.beyond)
+	a.beyond >>= n
+	a.seen = cfg.wrap(a.seen + uint64(n))
+	return true, true
+}
+
+// leaves handles RELEASE at the agent's machine.
+func (p *Pool) leaves(port fabric.Port, m *fabric.Message) {
+	l, o := fabric.Addr(m.Body[0]), opID(m.Body[1])
+	a := p.agents[l]
+	switch {
+	case a == nil:
+	case a.drop(o):
+		p.send(port, fabric.AgentOf(o.cn()), msgReleased, uint64(l), uint64(o))
+		p.leaveIfEmpty(port, a)
+		return
+	case a.mode == lock.Exclusive || a.beyond == 0 && a.seen == uint64(uint32(m.Body[2])): // it has been released
+		p.send(port, fabric.AgentOf(o.cn()), msgReleased, uint64(l), uint64(o))
+		return
+	}
+	if m.From == p.to {
+		m.Kind = msgRelease
+		_ = port.Send(p.to, m)
+	}
+}
+
+// comes handles an agent that comes, with its queue.
+func (p *Pool) comes(port fabric.Port, m *fabric.Message) {
+	l, o := fabric.Addr(m.Body[0]), opID(m.Body[1])
+	key := int(o.cn())<<slotBits | o.slot()
+	v := p.moves[key]
+	if v == nil {
+		v = new(move)
+		p.moves[key] = v
+	}
+	d := int32(o.number() - v.number)
+	if v.any && d <= 0 {
+		if d == 0 && m.Kind == msgMove {
+			p.send(port, fabric.AgentOf(o.cn()), msgMoved, uint64(l), uint64(o))
+		}
+		return
+	}
+	if v.op != o {
+		if int32(o.number()-v.op.number()) < 0 {
+			return
+		}
+		v.op, v.here, v.queue = o, false, v.queue[:0]
+	}
+	if m.Kind == msgMove {
+		if v.here {
+			return
+		}
+		v.head, v.here = *m, true
+		n := min(int(m.Body[4]), inMove)
+		v.put(0, m.Body[5:5+n])
+	} else {
+		v.put(int(m.Body[2]), m.Body[3:])
+	}
+	if !v.here || len(v.queue) < int(v.head.Body[4]) || slices.Contains(v.queue[:v.head.Body[4]], 0) {
+		return
+	}
+	p.arrived(port, v)
+}
+
+// put puts waiters into a queue that comes in parts.
+func (v *move) put(at int, waiters []uint64) {
+	for i, w := range waiters {
+		if w == 0 {
+			return
+		}
+		for len(v.queue) <= at+i {
+			v.queue = append(v.queue, 0)
+		}
+		v.queue[at+i] = opID(w)
+	}
+}
+
+// arrived installs an agent that is here with all its queue.
+func (p *Pool) arrived(port fabric.Port, v *move) {
+	l, next := fabric.Addr(v.head.Body[0]), opID(v.head.Body[3])
+	t := &p.slots[next.slot()]
+	if t.op != next || t.lock != l || t.phase != asked && t.phase != waiting {
+		// It waited for a copy of an ACQUIRE of long ago: nobody has the lock.
+		if len(p.idle) == 0 {
+			p.m = v.head
+			v.here = false
+			_ = port.Send(p.self, &p.m) // and tries anew
+			return
+		}
+		i := p.idle[len(p.idle)-1]
+		p.idle = p.idle[:len(p.idle)-1]
+		t = &p.slots[i]
+		*t = ticket{op: t.op.next(next & opMode), lock: l, client: p.self, phase: waiting, left: true}
+	}
+	v.number, v.any = v.op.number(), true
+	p.send(port, fabric.AgentOf(v.op.cn()), msgMoved, uint64(l), uint64(v.op))
+	t.known = true
+	p.install(port, l, t.op, uint64(uint32(v.head.Body[2])), v.queue[:v.head.Body[4]], t.op.slot())
+	p.grant(port, t)
+}

@@ -1,0 +1,130 @@
+package fiss
+
+import (
+	"fmt"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/baseline"
+	"github.com/declock/declock/lock"
+)
+
+// A Locker is one client's access to the locks.
+type Locker struct {
+	baseline.Client
+	pool *Pool
+	m    fabric.Message
+}
+
+var _ lock.Locker = (*Locker)(nil)
+
+// New returns the Locker of a client of a pool's machine.
+func New(port fabric.Port, pool *Pool) *Locker {
+	return &Locker{Client: baseline.New(port, pool.cfg.Plain), pool: pool}
+}
+
+// Acquire implements lock.Locker.
+func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
+	if err := baseline.Check(h, r); err != nil {
+		return err
+	}
+	*h = lock.Hold{Lock: r.Lock, Mode: r.Mode}
+	slot, err := l.acquire(r)
+	if err != nil {
+		return fmt.Errorf("fiss: acquire %v %v: %w", r.Mode, r.Lock, err)
+	}
+	h.Word = uint64(slot)
+	if err := l.fetch(h, r); err != nil {
+		l.release(slot)
+		return fmt.Errorf("fiss: acquire %v %v: %w", r.Mode, r.Lock, err)
+	}
+	h.Aux, h.Held = l, true
+	l.Counters.Acquires++
+	return nil
+}
+
+// acquire asks, and waits until the lock is granted.
+func (l *Locker) acquire(r *lock.Request) (slot int, err error) {
+	p, port := l.pool, l.Port()
+	for k := 1; ; k++ {
+		p.mu.Lock()
+		slot = p.begin(port, r)
+		p.mu.Unlock()
+		if slot >= 0 {
+			break
+		}
+		if err := l.Pause(r, baseline.Soon(k), 0); err != nil {
+			return -1, err
+		}
+	}
+	for local := true; ; local = false {
+		p.mu.Lock()
+		t := &p.slots[slot]
+		phase, direct := t.phase, t.direct
+		if phase == refusedIt || phase == outside {
+			p.end(t)
+		}
+		p.mu.Unlock()
+		switch {
+		case phase == outside:
+			return -1, fmt.Errorf("%w: the switch has no registers left", fabric.ErrUnsupported)
+		case phase == refusedIt:
+			l.Counters.Busy++
+			return -1, lock.ErrBusy
+		case phase == holds && local:
+			l.Counters.LocalJoins++
+			return slot, nil
+		case phase == holds && direct:
+			l.Counters.Immediate++
+			return slot, nil
+		case phase == holds:
+			l.Counters.Waits++
+			return slot, nil
+		}
+		var err error
+		l.m, err = port.Recv(r.Until())
+		p.mu.Lock()
+		if err == nil {
+			p.handle(port, &l.m)
+		} else {
+			p.giveUp(port, &p.slots[slot])
+		}
+		p.mu.Unlock()
+		if err != nil {
+			return -1, l.GaveUp(err)
+		}
+	}
+}
+
+// fetch gets the token and does the caller's READs. Those of a plain lock are behind one of its own word: all are on its memory node, or refused.
+func (l *Locker) fetch(h *lock.Hold, r *lock.Request) error {
+	if !l.Plain || len(r.Reads) == 0 {
+		return l.Fetch(h, r)
+	}
+	l.Ops[0] = fabric.Load(r.Lock)
+	n := 1 + copy(l.Ops[1:], r.Reads)
+	l.Counters.AcquireOps++
+	err := l.Port().Do(l.Ops[:n])
+	copy(r.Reads, l.Ops[1:n])
+	return err
+}
+
+// release releases what a slot holds.
+func (l *Locker) release(slot int) {
+	l.pool.mu.Lock()
+	l.pool.release(l.Port(), &l.pool.slots[slot])
+	l.pool.mu.Unlock()
+}
+
+// Release implements lock.Locker.
+func (l *Locker) Release(h *lock.Hold, before []fabric.Op) error {
+	if by, ok := h.Aux.(*Locker); !h.Held || !ok || by != l || len(before) > lock.MaxPiggyback {
+		return baseline.Misuse(h, before)
+	}
+	h.Held, h.Aux = false, nil
+	err := l.Port().Do(before)
+	l.release(int(h.Word))
+	if err != nil {
+		return fmt.Errorf("fiss: release %v %v: %w", h.Mode, h.Lock, err)
+	}
+	return nil
+}

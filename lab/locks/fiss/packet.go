@@ -1,0 +1,87 @@
+package fiss
+
+import (
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/baseline"
+	"github.com/declock/declock/lock"
+)
+
+// Kinds of messages. docs/switch.md says who sends them to whom, and what their words are.
+const (
+	// To the switch.
+	msgAcquire  = baseline.MsgFiss + iota
+	msgRelease  // of a hold whose agent is elsewhere
+	msgFree     // by an agent that no client holds or waits for
+	msgTransfer // of an agent to the first waiter's machine
+	msgBounce   // a msgAsk for an agent that is not here
+
+	// From the switch.
+	msgGranted // to the client
+	msgBusy    // to the client, which does not wait
+	msgOutside // to the client: the switch has no registers left for the lock
+	msgAgain   // to the client: ask anew. From a machine without the agent, too
+	msgAsk     // to the agent's machine: ACQUIRE
+	msgLeave   // to the agent's machine: RELEASE
+	msgFreed   // to the sender of msgFree
+	msgRefused // to the sender of msgFree or msgTransfer: there are holders of whom its agent does not know
+	msgMove    // to the waiter's machine: an agent
+
+	// Between machines.
+	msgWaiters  // the rest of the queue of a msgMove
+	msgMoved    // the answer to a msgMove
+	msgGrant    // by an agent to another machine's waiter, of a shared lock
+	msgQueued   // the answer to a msgAsk: it waits
+	msgHeld     // the answer to a msgAsk of which the switch has granted the lock
+	msgReleased // the answer to a msgRelease, or by the switch, if the lock is free
+	msgWake     // to a client of the own machine: something has happened to what it waits for
+
+	lastUp = msgBounce
+)
+
+// An opID is an operation of a machine with the switch, which counts them by slot: the number of a slot grows with each. That of an acquisition
+// is the name of the holder or waiter, too. Bits: 8 machine, 12 slot, 32 number, 10 not used, 1 try, 1 mode.
+type opID uint64
+
+const (
+	opTry    opID = 2
+	opMode   opID = 1
+	opNumber      = 12
+	opSlot        = 44
+	opCN          = 56
+
+	slotBits = opCN - opSlot
+)
+
+func newOp(cn fabric.CNID, slot int) opID { return opID(cn)<<opCN | opID(slot)<<opSlot }
+
+func (o opID) cn() fabric.CNID { return fabric.CNID(o >> opCN) }
+func (o opID) slot() int       { return int(o >> opSlot & (1<<slotBits - 1)) }
+func (o opID) number() uint32  { return uint32(o >> opNumber) }
+func (o opID) try() bool       { return o&opTry != 0 }
+func (o opID) mode() lock.Mode { return lock.Mode(o & opMode) }
+
+// next returns the next operation of the slot.
+func (o opID) next(flags opID) opID {
+	return o&^(1<<opSlot-1) | opID(o.number()+1)<<opNumber | flags
+}
+
+// flagsOf returns the flags of an acquisition.
+func flagsOf(r *lock.Request) opID {
+	f := opID(r.Mode)
+	if r.Try {
+		f |= opTry
+	}
+	return f
+}
+
+// Bits of the third word, above the incarnation.
+const (
+	withAgent = 1 << 32 // msgGranted: and the lock's agent; msgAsk, msgBounce: the switch has granted it
+	exclusive = 1 << 33 // msgFree, msgTransfer: the lock was held exclusively
+)
+
+// Waiters that fit in a msgMove, and in a msgWaiters.
+const (
+	inMove = 2
+	inMore = 4
+)

@@ -1,0 +1,278 @@
+package fiss
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// A Pool is what the clients of a machine have in common: the agents of locks that are here, and what each client waits for or holds.
+type Pool struct {
+	cfg  Config
+	cn   fabric.CNID
+	to   fabric.ClientID // the switch
+	self fabric.ClientID // the machine's own agent Port
+
+	mu     sync.Mutex
+	agents map[fabric.Addr]*agent
+	slots  []ticket
+	idle   []int // slots that are free
+	moves  map[int]*move
+	spare  []*agent
+	m      fabric.Message
+}
+
+// NewPool returns the pool of a machine.
+func NewPool(n fabric.Node, cfg Config) *Pool {
+	cfg = cfg.withDefaults()
+	p := &Pool{cfg: cfg, cn: n.ID(), to: fabric.AgentOf(SwitchOf(n)), self: fabric.AgentOf(n.ID()),
+		agents: map[fabric.Addr]*agent{}, slots: make([]ticket, cfg.Slots), moves: map[int]*move{}}
+	for i := range p.slots {
+		p.slots[i].op = newOp(p.cn, i)
+		p.idle = append(p.idle, cfg.Slots-1-i)
+	}
+	return p
+}
+
+// phase is what becomes of a slot's operation.
+type phase uint8
+
+const (
+	idle      phase = iota
+	asked           // ACQUIRE has gone to the switch
+	waiting         // in the queue of an agent
+	holds           // the client has the lock
+	refusedIt       // the lock is busy, and the client does not wait
+	outside         // the switch has no registers for the lock
+	releasing       // RELEASE has gone to the switch
+	kept            // the client is done, the slot is its agent's
+	leaving         // FREE or TRANSFER of the agent has gone to the switch
+)
+
+// A ticket is what is known of a slot.
+type ticket struct {
+	op     opID
+	phase  phase
+	lock   fabric.Addr
+	client fabric.ClientID
+	// left: the client has given up; the lock is released once it is granted.
+	left bool
+	// known: the agent knows of the client, so ACQUIRE is not sent anew.
+	known bool
+	// behind: it does not wait, and was asked for while a release by this machine was under way.
+	behind bool
+	// direct: granted by the switch at once.
+	direct bool
+	agent  *agent      // leaving
+	next   opID        // leaving: to whom; 0: nowhere
+	due    fabric.Time // when to send anew
+}
+
+// An agent keeps the holders and waiters of a lock.
+type agent struct {
+	lock    fabric.Addr
+	mode    lock.Mode
+	seen    uint64 // incarnation: all grants by the switch up to this one are known
+	beyond  uint64 // bit i: and the one i+1 further
+	holders []opID
+	queue   []opID
+	slot    int // that it leaves with
+}
+
+// A move is an agent that comes in several messages.
+type move struct {
+	op     opID
+	head   fabric.Message
+	here   bool // head
+	queue  []opID
+	number uint32 // of the last one of its sender's slot that is here
+	any    bool   // there has been one
+}
+
+// send sends a message. To a machine that has gone it is lost.
+func (p *Pool) send(port fabric.Port, to fabric.ClientID, kind fabric.MsgKind, body ...uint64) {
+	p.m = fabric.Message{Kind: kind}
+	copy(p.m.Body[:], body)
+	_ = port.Send(to, &p.m)
+}
+
+// begin asks for a lock: it returns the slot, -1 if there is none.
+func (p *Pool) begin(port fabric.Port, r *lock.Request) int {
+	if len(p.idle) == 0 {
+		return -1
+	}
+	i := p.idle[len(p.idle)-1]
+	p.idle = p.idle[:len(p.idle)-1]
+	t := &p.slots[i]
+	*t = ticket{op: t.op.next(flagsOf(r)), lock: r.Lock, client: port.ID()}
+	p.ask(port, t)
+	return i
+}
+
+// ask asks this machine's agent, if it has the lock's, or the switch.
+func (p *Pool) ask(port fabric.Port, t *ticket) {
+	a := p.agents[t.lock]
+	switch {
+	case a != nil && a.admits(t.op.mode()):
+		a.holders = append(a.holders, t.op)
+		t.phase, t.known = holds, true
+	case a == nil || t.op.try() && p.releases(t.lock):
+		t.phase, t.known, t.behind = asked, false, t.op.try() && p.releases(t.lock)
+		p.acquire(port, t)
+	case t.op.try():
+		t.phase = refusedIt
+	default:
+		a.queue = append(a.queue, t.op)
+		t.phase, t.known = waiting, true
+	}
+}
+
+// acquire sends ACQUIRE. A ticket that its client has left gets the answer here.
+func (p *Pool) acquire(port fabric.Port, t *ticket) {
+	answer := t.client
+	if t.left {
+		answer = p.self
+	}
+	t.due = port.Now() + p.cfg.ResendNs
+	p.send(port, p.to, msgAcquire, uint64(t.lock), uint64(t.op), 0, uint64(answer))
+}
+
+// admits reports whether one more may hold.
+func (a *agent) admits(m lock.Mode) bool {
+	return m == lock.Shared && a.mode == lock.Shared
+}
+
+// end makes a slot free.
+func (p *Pool) end(t *ticket) {
+	t.phase, t.agent = idle, nil
+	p.idle = append(p.idle, t.op.slot())
+}
+
+// giveUp ends the wait of a client. What it asked for is released when it is granted.
+func (p *Pool) giveUp(port fabric.Port, t *ticket) {
+	a := p.agents[t.lock]
+	switch {
+	case t.phase == holds:
+		p.release(port, t)
+	case t.phase == refusedIt || t.phase == outside:
+		p.end(t)
+	case t.phase == waiting && a != nil && slices.Contains(a.queue, t.op):
+		a.queue = slices.DeleteFunc(a.queue, func(o opID) bool { return o == t.op })
+		p.end(t)
+	default:
+		t.left = true
+		if t.phase == asked && !t.known {
+			p.acquire(port, t)
+		}
+	}
+}
+
+// release releases what a client holds.
+func (p *Pool) release(port fabric.Port, t *ticket) {
+	a := p.agents[t.lock]
+	if a == nil || !a.drop(t.op) {
+		t.phase = releasing
+		t.due = port.Now() + p.cfg.ResendNs
+		p.send(port, p.to, msgRelease, uint64(t.lock), uint64(t.op))
+		return
+	}
+	if a.slot == t.op.slot() {
+		t.phase = kept
+	} else {
+		p.end(t)
+	}
+	p.leaveIfEmpty(port, a)
+}
+
+// drop takes a holder out.
+func (a *agent) drop(o opID) bool {
+	i := slices.Index(a.holders, o)
+	if i >= 0 {
+		a.holders = slices.Delete(a.holders, i, i+1)
+	}
+	return i >= 0
+}
+
+// leaveIfEmpty sends the agent of a lock without holders to the first waiter's machine, or gives it up.
+func (p *Pool) leaveIfEmpty(port fabric.Port, a *agent) {
+	if len(a.holders) > 0 {
+		return
+	}
+	delete(p.agents, a.lock)
+	t := &p.slots[a.slot]
+	t.op, t.phase, t.lock, t.agent, t.next, t.left = t.op.next(0), leaving, a.lock, a, 0, false
+	if len(a.queue) > 0 {
+		t.next = a.queue[0]
+		a.queue = slices.Delete(a.queue, 0, 1)
+		for i := inMove; i < len(a.queue); i += inMore { // the switch takes one packet
+			body := [7]uint64{uint64(a.lock), uint64(t.op), uint64(i)}
+			for k, o := range a.queue[i:min(i+inMore, len(a.queue))] {
+				body[3+k] = uint64(o)
+			}
+			p.send(port, fabric.AgentOf(t.next.cn()), msgWaiters, body[:]...)
+		}
+	}
+	p.depart(port, t)
+}
+
+// depart sends FREE or TRANSFER.
+func (p *Pool) depart(port fabric.Port, t *ticket) {
+	a := t.agent
+	t.due = port.Now() + p.cfg.ResendNs
+	info := a.seen
+	if a.mode == lock.Exclusive {
+		info |= exclusive
+	}
+	if t.next == 0 {
+		p.send(port, p.to, msgFree, uint64(t.lock), uint64(t.op), info)
+		return
+	}
+	body := [7]uint64{uint64(t.lock), uint64(t.op), info, uint64(t.next), uint64(len(a.queue))}
+	for i, o := range a.queue[:min(inMove, len(a.queue))] {
+		body[5+i] = uint64(o)
+	}
+	p.send(port, p.to, msgTransfer, body[:]...)
+}
+
+// install makes a machine that of a lock's agent. The queue's readers hold the lock with a first one.
+func (p *Pool) install(port fabric.Port, l fabric.Addr, first opID, seen uint64, queue []opID, slot int) {
+	var a *agent
+	if n := len(p.spare); n > 0 {
+		a, p.spare = p.spare[n-1], p.spare[:n-1]
+	} else {
+		a = new(agent)
+	}
+	*a = agent{lock: l, mode: first.mode(), seen: seen, holders: append(a.holders[:0], first), queue: a.queue[:0], slot: slot}
+	if p.agents[l] != nil {
+		panic(fmt.Sprintf("fiss: two agents of %v on %v", l, p.cn))
+	}
+	p.agents[l] = a
+	for _, o := range queue {
+		if !a.admits(o.mode()) {
+			a.queue = append(a.queue, o)
+			continue
+		}
+		a.holders = append(a.holders, o)
+		p.send(port, fabric.AgentOf(o.cn()), msgGrant, uint64(l), uint64(o))
+	}
+}
+
+// grant says that a ticket's client has the lock.
+func (p *Pool) grant(port fabric.Port, t *ticket) {
+	t.phase = holds
+	if t.left {
+		p.release(port, t)
+		return
+	}
+	p.wake(port, t)
+}
+
+// wake has a ticket's client look at it.
+func (p *Pool) wake(port fabric.Port, t *ticket) {
+	if port.ID() != t.client {
+		p.send(port, t.client, msgWake, uint64(t.lock), uint64(t.op))
+	}
+}
