@@ -60,6 +60,7 @@ type Cluster struct {
 	lost     []fabric.MemID        // memory nodes that lost their memory, in the order of the losses
 
 	watches watches // of lost locks, for guards that have asked
+	held    heldNames
 
 	work, guards pool          // sessions of operations on stores and trees, and of locks, for goroutines that have none
 	changes      atomic.Uint64 // losses of memory, and stores and trees that were dropped and let go, so far
@@ -156,6 +157,7 @@ func (c *Cluster) start(ctx context.Context, f fabric.Node, o *options) (*Cluste
 	if err := c.markCrashed(); err != nil && c.report != nil {
 		c.report(err)
 	}
+	c.held.start(c)
 	c.startCopier(f, o.copyRate)
 	return c, nil
 }
@@ -243,6 +245,7 @@ func (c *Cluster) Done() <-chan struct{} { return c.node.Gone() }
 // Once Close has begun, calls that would open something fail with ErrClosed. Where all copies of memory are gone it waits for two seconds, and gives nothing back there.
 func (c *Cluster) Close() error {
 	c.stopCopier()
+	c.held.close()
 	c.work.close()
 	c.guards.close()
 	ctx, stop := c.whileServed()

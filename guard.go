@@ -52,6 +52,7 @@ type hold struct {
 	closed bool                  // Close has unlocked it; guarded by watches.mu
 	// recovered is the serial of the grant of which Recovered has reported that it is the first after a crash.
 	recovered atomic.Uint64
+	named     *heldName // nil: the lock is not one by name
 	next      *hold
 }
 
@@ -120,6 +121,10 @@ func (g Guard) unlock() error {
 		g.h.serial.Store(g.serial + 2)
 	}
 	g.unwatch()
+	if n := g.h.named; n != nil {
+		g.h.named = nil
+		g.s.c.held.release(n)
+	}
 	err := g.s.s.Release(&g.h.Hold, nil)
 	g.h.next, g.s.free = g.s.free, g.h
 	return err

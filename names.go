@@ -28,9 +28,11 @@ type Names struct {
 	locks   *Locks
 	perNode int // buckets
 	stores  []atomic.Pointer[Store]
+	held    atomic.Pointer[Store] // see records
 }
 
 const (
+	namesLocks = ".names" // ends the name of the locks
 	// defaultNames is how many names may be in use at a time, at least.
 	defaultNames = 512
 	// bucketSlots is how many locks a bucket has. It is made for a quarter of that: then none of the buckets of a table overflows in practice.
@@ -53,7 +55,7 @@ func (c *Cluster) Names(ctx context.Context, table string, n int) (*Names, error
 	nodes := len(c.memory())
 	x := &Names{c: c, name: table, perNode: (n + bucketNames*nodes - 1) / (bucketNames * nodes), stores: make([]atomic.Pointer[Store], nodes)}
 	var err error
-	x.locks, err = c.Locks(ctx, table+".names", x.perNode*nodes*bucketSlots)
+	x.locks, err = c.Locks(ctx, table+namesLocks, x.perNode*nodes*bucketSlots)
 	return x, err
 }
 
@@ -79,13 +81,15 @@ func (x *Names) TryRLock(ctx context.Context, name string) (Guard, error) {
 
 // A nameKey is where a name belongs.
 type nameKey struct {
-	print  [16]byte // of the name: two that are used never have the same
-	node   int      // the index of the memory node among the locks'
-	bucket int      // there
+	print  [printSize]byte // of the name: two that are used never have the same
+	node   int             // the index of the memory node among the locks'
+	bucket int             // there
 }
 
+func printOf(name string) [sha256.Size]byte { return sha256.Sum256([]byte(name)) }
+
 func (x *Names) key(name string) (k nameKey) {
-	sum := sha256.Sum256([]byte(name))
+	sum := printOf(name)
 	copy(k.print[:], sum[:])
 	h := binary.LittleEndian.Uint64(sum[16:])
 	k.node, k.bucket = int(h%uint64(len(x.stores))), int(h/uint64(len(x.stores))%uint64(x.perNode))
@@ -113,6 +117,9 @@ func (x *Names) acquire(ctx context.Context, name string, r lock.Request) (Guard
 			g, ok, err = x.enter(ctx, &k, i, r)
 		} else {
 			g, ok, err = x.claim(ctx, &k, b, r.Mode)
+		}
+		if ok && err == nil {
+			x.c.held.add(g, x, &k, name, r.Mode)
 		}
 		if ok || err != nil {
 			return g, x.failed(name, err)
@@ -287,7 +294,8 @@ type bucket []byte
 const (
 	bucketHeader = 8
 	bucketEntry  = 24
-	basesAt      = 16 // in an entry
+	printSize    = 16        // of a name
+	basesAt      = printSize // in an entry
 )
 
 var noEntry [bucketEntry]byte

@@ -257,6 +257,15 @@ type Node interface {
 	Fail() error
 }
 
+// Members is a Node that tells the processes apart that have had the number of a compute node, and can end the membership of one: for tools.
+type Members interface {
+	// Incarnation returns which of the processes that have had a number is a live compute node (Node.View) with it now; 0: none.
+	Incarnation(CNID) uint64
+	// Expel declares an incarnation of another compute node dead, as if it had crashed, whatever it does: nothing of it reaches memory any more once Incarnation is
+	// another one. What cannot be kept from memory otherwise is killed. It does nothing if that incarnation has ended, and does not wait.
+	Expel(id CNID, incarnation uint64) error
+}
+
 // Memory describes a memory node.
 type Memory struct {
 	ID    MemID  `json:"id"`

@@ -67,12 +67,39 @@ func (s *MemoryServer) enforce(o *Options) {
 			killed, err := s.c.killCN(id, seen[id].incarnation)
 			if killed {
 				err = fmt.Errorf("%w: %v did not run for its lease of %v, and was killed", fabric.ErrFenced, id, o.Lease)
+			} else if err != nil {
+				err = fmt.Errorf("%v did not run for its lease: %w", id, err)
 			}
 			if err != nil && o.Report != nil {
 				o.Report(err)
 			}
 		}
 	}
+}
+
+var _ fabric.Members = (*node)(nil)
+
+// Incarnation implements fabric.Members.
+func (n *node) Incarnation(id fabric.CNID) uint64 {
+	if id == 0 || uint32(id) > n.c.maxCN {
+		return 0
+	}
+	if now := n.c.cn(id).counter.Load(); isLive(now) {
+		return now
+	}
+	return 0
+}
+
+// Expel implements fabric.Members: it kills the process.
+func (n *node) Expel(id fabric.CNID, incarnation uint64) error {
+	if incarnation == 0 || n.Incarnation(id) != incarnation {
+		return nil
+	}
+	if n.c.cn(id).pid.Load() == uint64(os.Getpid()) {
+		return fmt.Errorf("%w: %v is of this process", ErrBusy, id)
+	}
+	_, err := n.c.killCN(id, incarnation)
+	return err
 }
 
 // stands looks at a compute node, and reports whether its beat has stood still for a lease, in looks.
@@ -98,21 +125,21 @@ func (c *cluster) killCN(id fabric.CNID, incarnation uint64) (killed bool, err e
 	slot := c.cn(id)
 	pid := slot.pid.Load()
 	if slot.pidNS.Load() != pidNamespace() {
-		return false, fmt.Errorf("%w: %v did not run for its lease, and its process is in another PID namespace: end it by hand", ErrBusy, id)
+		return false, fmt.Errorf("%w: the process of %v is in another PID namespace: end it by hand", ErrBusy, id)
 	}
 	if pid == uint64(os.Getpid()) {
 		return false, nil // it is only slow: this process runs
 	}
 	fd, err := unix.PidfdOpen(int(pid), 0)
 	if err != nil {
-		return false, fmt.Errorf("%v did not run for its lease: open its process %d: %w", id, pid, err)
+		return false, fmt.Errorf("open process %[2]d of %[1]v: %[3]w", id, pid, err)
 	}
 	defer unix.Close(fd)
 	if slot.counter.Load() != incarnation || slot.pid.Load() != pid || !pathLocked(c.cnPath(id)) {
 		return false, nil // it has ended meanwhile
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
-		return false, fmt.Errorf("%v did not run for its lease: kill its process %d: %w", id, pid, err)
+		return false, fmt.Errorf("kill process %[2]d of %[1]v: %[3]w", id, pid, err)
 	}
 	return true, nil
 }

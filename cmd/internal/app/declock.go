@@ -24,7 +24,7 @@ Exit codes are distinct per cause: "declock exit-codes".`
 func Declock(env *command.Env) *cli.App {
 	a := command.New(env, "declock", "locks, object stores and trees on disaggregated memory", description)
 	a.Commands = []*cli.Command{
-		lockCommand(env), kvCommand(env), treeCommand(env), upCommand(env), replayCommand(env), statusCommand(env), topCommand(env), inspectCommand(env), checkCommand(env), cleanCommand(env),
+		lockCommand(env), locksCommand(env), kvCommand(env), treeCommand(env), upCommand(env), replayCommand(env), statusCommand(env), topCommand(env), inspectCommand(env), checkCommand(env), cleanCommand(env),
 		forgetCommand(env), mnCommand(env), dropCommand(env), flushCommand(env), traceCommand(env), completionCommand(env), manCommand(env), exitCodesCommand(env), VersionCommand(env),
 	}
 	a.Commands = append(a.Commands, node.Hidden(env)...)

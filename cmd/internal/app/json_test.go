@@ -19,7 +19,7 @@ import (
 
 // All names of what --json and /status print are of one style: lower case, with underscores.
 func TestNamesInJSON(t *testing.T) {
-	for _, v := range []any{report.Report{}, clusterRow{}, scheme.ComputeInfo{}, control.Status{}, fabric.Memory{}, lockRow{}, objstore.BucketDump{}, storeRow{}, treeRow{}, btree.Dump{},
+	for _, v := range []any{report.Report{}, clusterRow{}, scheme.ComputeInfo{}, control.Status{}, fabric.Memory{}, lockRow{}, holderRow{}, objstore.BucketDump{}, storeRow{}, treeRow{}, btree.Dump{},
 		Total{}, replay.Row{}, presetRow{}, traces.Summary{}} {
 		reporttest.CheckNames(t, v)
 	}

@@ -334,6 +334,29 @@ func (n *Node) Revision() uint64 {
 	return st.Revision
 }
 
+// Incarnation implements fabric.Members.
+func (n *Node) Incarnation(id fabric.CNID) uint64 {
+	st, _ := n.State()
+	for _, list := range [][]member.CN{st.CNs, st.Fencing} {
+		for _, c := range list {
+			if c.ID == id {
+				return uint64(c.Incarnation)
+			}
+		}
+	}
+	return 0
+}
+
+// Expel implements fabric.Members.
+func (n *Node) Expel(id fabric.CNID, incarnation uint64) error {
+	if id != n.Own.ID && incarnation != 0 && n.Incarnation(id) == incarnation {
+		n.member.Report(member.Incarnation(incarnation))
+	}
+	return nil
+}
+
+var _ fabric.Members = (*Node)(nil)
+
 // ID is fabric.Node.ID.
 func (n *Node) ID() fabric.CNID { return n.Own.ID }
 

@@ -1,0 +1,183 @@
+package declock
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/objstore"
+)
+
+// A Holder is a process that holds a lock by name.
+type Holder struct {
+	Name  string // as far as its first 256 bytes
+	Mode  Mode
+	Node  fabric.CNID // the process as a compute node
+	Host  string
+	PID   int
+	Since time.Time  // by the clock of that host
+	Token lock.Token // see Guard.Token
+
+	incarnation uint64
+	print       string
+}
+
+// Holds reports whether it is the name that is held.
+func (h *Holder) Holds(name string) bool {
+	print := printOf(name)
+	return h.print == string(print[:printSize])
+}
+
+// ErrNotHeld: no process is known to hold the name.
+var ErrNotHeld = errors.New("declock: no process has held the name for longer than 100 ms")
+
+// OpenNames returns the table of named locks with a name, made for as many names as it was made for: for tools. memory.ErrNotFound: there is none.
+func (c *Cluster) OpenNames(ctx context.Context, table string) (*Names, error) {
+	var e memory.Entry
+	err := c.attached(ctx, func(s *Session) (err error) {
+		for _, r := range c.node.Regions() {
+			if e, err = r.Lookup(s.Port(), table+namesLocks, memory.KindLocks); err == nil || !errors.Is(err, memory.ErrNotFound) {
+				return err
+			}
+		}
+		return cmp.Or(err, memory.ErrNotFound)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("declock: names %q: %w", table, err)
+	}
+	return c.Names(ctx, table, int(e.Info[0])*bucketNames/bucketSlots)
+}
+
+// Holders returns what holds the names of the table, in the order of the names: those that have been held for longer than 100 ms, or some more, as processes record that in the
+// background. One without a record is held for less, or by a process of a release before records.
+func (x *Names) Holders(ctx context.Context) ([]Holder, error) {
+	list, err := x.recorded(ctx)
+	// A grant that was lost has a record until it is unlocked: there are later ones then.
+	slices.SortFunc(list, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.print, b.print), cmp.Compare(b.Token, a.Token)) })
+	var held []Holder
+	over, of := false, ""
+	for _, h := range list {
+		if h.print != of {
+			over, of = false, h.print
+		}
+		if !over {
+			held = append(held, h)
+		}
+		over = over || h.Mode == Exclusive
+	}
+	slices.SortStableFunc(held, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Token, b.Token)) })
+	return held, err
+}
+
+// recorded returns what processes that are members have recorded, and removes the records of others.
+func (x *Names) recorded(ctx context.Context) (list []Holder, err error) {
+	var none bool
+	err = x.c.attached(ctx, func(s *Session) error {
+		nodes, err := objstore.Stores.Find(s.Port(), x.name+".held", x.c.memory())
+		if none = err == nil && nodes == nil; errors.Is(err, memory.ErrParts) {
+			err = nil // what is there of it will do
+		}
+		return err
+	})
+	if none || err != nil {
+		return nil, err
+	}
+	st, err := x.records(ctx)
+	if err != nil {
+		return nil, err
+	}
+	members, _ := x.c.node.Fabric().(fabric.Members)
+	perNode, _ := st.Buckets()
+	for _, mn := range st.Nodes() {
+		for i := range perNode {
+			var d *objstore.BucketDump
+			if err := st.Use(ctx, func(k *objstore.Client) (err error) {
+				d, err = k.Inspect(mn, i)
+				return err
+			}); err != nil {
+				return nil, err
+			}
+			for _, slot := range d.Slots {
+				if slot.Key == "" || slot.Err != nil {
+					continue
+				}
+				h, err := holder(ctx, st, []byte(slot.Key))
+				if errors.Is(err, objstore.ErrNotFound) {
+					continue // released since
+				}
+				if err == nil && members != nil && members.Incarnation(h.Node) != h.incarnation {
+					_ = st.Delete(ctx, []byte(slot.Key)) // as much as the next call can do
+					continue
+				}
+				if err != nil {
+					return nil, err
+				}
+				list = append(list, h)
+			}
+		}
+	}
+	return list, nil
+}
+
+// holder reads a record.
+func holder(ctx context.Context, st *Store, key []byte) (Holder, error) {
+	b, err := st.Get(ctx, key, nil)
+	if err != nil {
+		return Holder{}, err
+	}
+	var r record
+	if len(key) < printSize {
+		return Holder{}, fmt.Errorf("declock: %q is no key of the record of a lock", key)
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return Holder{}, fmt.Errorf("declock: the record %q of a lock: %w", b, err)
+	}
+	return Holder{Name: r.Name, Mode: r.Mode, Node: r.Node, Host: r.Host, PID: r.PID, Since: time.UnixMilli(r.SinceMs), Token: r.Token,
+		incarnation: r.Incarnation, print: string(key[:printSize])}, nil
+}
+
+// Break takes a name from what holds it, and returns what did: it declares these processes dead. So they lose all that they hold, are no members any more (Cluster.Done, Guard.Lost), and
+// nothing that they still do reaches the cluster's memory; over shared memory, where nothing else does that, they are killed. Break returns when they are shut out, or ctx ends. The lock goes to
+// the next that waits or comes, as after a crash, and with a greater token; Guard.Recovered reports that. ErrNotHeld: none has held it for longer than 100 ms.
+//
+// There is no way to take one lock from a process that lives: it may be about to write to what the lock protects.
+func (x *Names) Break(ctx context.Context, name string) ([]Holder, error) {
+	own := x.c.node.Fabric()
+	members, ok := own.(fabric.Members)
+	if !ok {
+		return nil, x.failed(name, errors.ErrUnsupported)
+	}
+	list, err := x.Holders(ctx)
+	list = slices.DeleteFunc(list, func(h Holder) bool { return !h.Holds(name) })
+	if err == nil && len(list) == 0 {
+		err = ErrNotHeld
+	}
+	for _, h := range list {
+		if h.Node == own.ID() {
+			err = errors.Join(err, fmt.Errorf("%w: this process holds it", lock.ErrMisuse))
+		}
+	}
+	if err != nil {
+		return nil, x.failed(name, err)
+	}
+	for _, h := range list {
+		err = errors.Join(err, members.Expel(h.Node, h.incarnation))
+	}
+	for _, h := range list {
+		for err == nil && members.Incarnation(h.Node) == h.incarnation {
+			select {
+			case <-ctx.Done():
+				err = fmt.Errorf("%v is declared dead, and not shut out yet: %w", h.Node, context.Cause(ctx))
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	return list, x.failed(name, err)
+}

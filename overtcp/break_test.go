@@ -1,0 +1,70 @@
+package overtcp_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
+)
+
+// A lock by name is taken from a process that lives: when Break returns nothing of that reaches memory any more, its guard is lost, and the next holder has a greater token.
+func TestBreak(t *testing.T) {
+	x := newStand(t)
+	ctx := t.Context()
+	var names [3]*declock.Names
+	var nodes [3]peer
+	for i := range names {
+		nodes[i] = x.peer()
+		n, err := nodes[i].c.Names(ctx, "names", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names[i] = n
+	}
+	holder, tool, next := names[0], names[1], names[2]
+	st, err := nodes[0].c.Store(ctx, "protected", objstore.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := holder.Lock(ctx, "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []declock.Holder
+	for range 1000 {
+		if list, err = tool.Break(ctx, "job"); !errors.Is(err, declock.ErrNotHeld) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err != nil || len(list) != 1 || list[0].Node != nodes[0].c.Node().Fabric().ID() || list[0].Token != g.Token() {
+		t.Fatalf("broken: %+v, %v", list, err)
+	}
+	if err := st.Set(ctx, []byte("late"), []byte("x"), declock.SetOptions{}); err == nil {
+		t.Error("the process that held the lock writes after Break has returned")
+	}
+	after, err := next.Lock(ctx, "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Token() <= g.Token() || !after.Recovered() {
+		t.Errorf("token %v after %v, recovered: %v", after.Token(), g.Token(), after.Recovered())
+	}
+	select {
+	case <-g.Lost():
+	case <-time.After(10 * time.Second):
+		t.Error("the guard is not lost")
+	}
+	if err := g.Unlock(); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("Unlock: %v", err)
+	}
+	if list, err = tool.Holders(ctx); err != nil || len(list) > 1 || len(list) == 1 && list[0].Token != after.Token() {
+		t.Errorf("holders: %+v, %v", list, err)
+	}
+	if err := after.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
