@@ -406,3 +406,28 @@ type observer func(e *sim.Event)
 
 // Observe implements sim.Observer.
 func (f observer) Observe(e *sim.Event) { f(e) }
+
+// What was written to backups is at all that there are as long as the same primary serves, and there is no new one. A promoted one may have no backups, and lack what its successor has been given since.
+func TestCovers(t *testing.T) {
+	w := newReplicated(t, 3)
+	p := open(t, w.nodes[0])
+	backups := func() memory.Backups {
+		b, err := w.r.Backups(p)
+		want(t, err, nil)
+		return b
+	}
+	before := backups()
+	if now := backups(); !before.Covers(&now) {
+		t.Error("nothing has changed")
+	}
+	want(t, w.c.Promote(w.mn), nil)
+	w.attach(p, w.nodes[0])
+	if now := backups(); before.Covers(&now) {
+		t.Error("another primary serves")
+	}
+	before = backups()
+	w.c.AddBackup(w.mn, w.c.AddMN(4096))
+	if now := backups(); before.Covers(&now) {
+		t.Error("there is a new backup")
+	}
+}

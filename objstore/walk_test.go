@@ -156,3 +156,35 @@ type observer func(e *sim.Event)
 
 // Observe implements sim.Observer.
 func (f observer) Observe(e *sim.Event) { f(e) }
+
+// A walk compares overflow blocks, too: what a crashed compute node has changed there at the backups only does not show later.
+func TestWalkComparesOverflowBlocks(t *testing.T) {
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 2, 3)
+	cfg := w.config()
+	cfg.Objects = 1
+	s := w.open(0, cfg)
+	second, first := w.client(0, s), w.client(1, w.open(1, cfg))
+	k := work{}
+	for i := 0; k.depth == 0; i++ {
+		wantErr(t, "set", first.Set(keyOf(i), b("v"), Options{}), nil)
+		k = work{head: true}
+		wantErr(t, "begin", first.beginChange(&k, keyOf(i)), nil)
+		wantErr(t, "lookup", first.lookup(&k, lock.Exclusive), nil)
+		if k.depth == 0 {
+			wantErr(t, "unlock", first.unlock(nil), nil)
+			first.endChange()
+		}
+	}
+	_, err := first.mirrorChange(&k, nil, slotChange{k.slot, 0})
+	wantErr(t, "mirror", err, nil)
+	w.c.Kill(w.cns[1])
+	wantErr(t, "run", w.c.RunUntil(w.c.Now()+fabric.Second), nil)
+	clearLocks(w, s)
+	if !walkAll(t, second, w.cns[0].View) {
+		t.Fatal("no walk")
+	}
+	r, err := second.Check(CheckOptions{Backups: true})
+	if wantErr(t, "check", err, nil); !r.Sound() || second.Stats().Repaired != 1 {
+		t.Errorf("%d repaired: %v", second.Stats().Repaired, r)
+	}
+}

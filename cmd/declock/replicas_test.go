@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -30,6 +31,10 @@ func TestReplicas(t *testing.T) {
 	}
 	w.shows(at, `mn0 +mn[12] +yes +mn[12] in sync +2 of 2 +2 `, `is up`)
 	w.run(0, replay...)
+	one := w.start(append([]string{"declock-mn", "--size", "64MiB", "--mem", "0", "--listen", "127.0.0.1:0"}, at...)...)
+	if code := one.wait(); code != 8 || !strings.Contains(one.stderr.String(), "--replicas 2") || strings.Contains(one.stdout.String(), "ready") {
+		t.Errorf("a memory node without replicas, of a number with copies: %d, %s%s", code, one.stdout.String(), one.stderr.String())
+	}
 	if isDone(up) {
 		t.Fatalf("it has ended with %d\n%s", up.code, up.stderr.String())
 	}

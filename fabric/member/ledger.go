@@ -129,7 +129,8 @@ func (l *Ledger) Leaving(id fabric.MemID) bool {
 }
 
 // Forget takes a memory node that has gone out of [State.Down]: it is not expected back. A node that comes with its number has a later epoch all the
-// same. A number that a member has, or that may still be in use, is ErrInUse; one that no memory node ever had is ErrUnknown.
+// same. Its copies of replicated numbers are dropped. A number that a member has, or that may still be in use, is ErrInUse; one that no memory node ever had is ErrUnknown; one whose memory
+// node may have the only copy of a number that waits, or a later one than others, is ErrReplica.
 func (l *Ledger) Forget(id fabric.MemID) error {
 	for _, e := range l.Entries {
 		if !e.IsCN() && e.MN.ID == id && e.Gone() {
@@ -142,10 +143,22 @@ func (l *Ledger) Forget(id fabric.MemID) error {
 	if l.Epochs[id] == 0 || l.Forgotten[id] {
 		return fmt.Errorf("%w: %v", ErrUnknown, id)
 	}
+	if list := l.groups(func(g *Group) bool { return l.needs(g, id) }); len(list) > 0 {
+		return fmt.Errorf("%w: nothing serves %v, and what %v has may be its only copy, or the latest", ErrReplica, list[0].ID, id)
+	}
 	l.Revision++
 	l.Forgotten[id] = true
 	l.regroup()
 	return nil
+}
+
+// needs reports whether a group that is not served waits for a memory node that is not up.
+func (l *Ledger) needs(g *Group, id fabric.MemID) bool {
+	wants := func(r Replica) bool { return r.ID == id && r.Phase == InSync }
+	if g.Lost != nil {
+		return slices.ContainsFunc(g.Lost.Group.Replicas, func(r Replica) bool { return r.ID == id })
+	}
+	return l.joinedMN(g.Primary()) == nil && slices.ContainsFunc(g.Replicas, wants)
 }
 
 func (l *Ledger) add(e *Entry) *Entry {
@@ -274,7 +287,7 @@ func (l *Ledger) State() *State {
 		}
 	}
 	for id, epoch := range l.Epochs {
-		if !l.Forgotten[id] && l.down(id) {
+		if g := l.Groups[id]; (!l.Forgotten[id] || g != nil && len(g.Replicas) > 0) && l.down(id) {
 			s.Down = append(s.Down, MN{ID: id, Epoch: epoch})
 		}
 	}

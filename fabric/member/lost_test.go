@@ -333,3 +333,24 @@ func TestLosses(t *testing.T) {
 		t.Errorf("%d reads, in %d runs served after losses", reads, after)
 	}
 }
+
+// A copy that is adopted serves in a later term than all that any memory node knows, also one that has joined since the number was looked at: a coordinator asks what it has read, before it
+// has written what is due.
+func TestAdoptedIsLaterThanAllKnown(t *testing.T) {
+	l, _, mns := replicated(t, 1)
+	g := l.Groups[0]
+	l = anew()
+	b := rejoin(t, l, mns[1], g, 2)
+	wantWaiting(t, l, mns[0].MN.ID)
+	later := *g
+	later.Term = 500
+	e, err := l.ReserveMN(member.MN{ID: 5, Known: []member.Known{member.Know(&later, 0)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Phase = member.Joined
+	n, err := l.Changed(member.Change{ID: 0, Kind: member.Adopt, Host: b.Incarnation(), Seen: l.Groups[0].Changed})
+	if err != nil || n.Term <= later.Term {
+		t.Errorf("%+v, %v, and %v is known", n, err, later.Term)
+	}
+}

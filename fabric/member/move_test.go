@@ -234,3 +234,24 @@ func end(l *member.Ledger, id fabric.MemID) {
 		}
 	}
 }
+
+// A planned move waits until a copy that is dropped is: it does not count, and is not promoted.
+func TestMoveWaitsForADrop(t *testing.T) {
+	for name, next := range map[string]func(*member.State) (member.Step, error){
+		"drain": func(s *member.State) (member.Step, error) { return s.Drain(0) }, "rebalance": (*member.State).Rebalance,
+	} {
+		l := whole(t, 3)
+		if step, err := l.State().Drain(0); name == "drain" && (err != nil || l.Change(*step.Change) != nil) {
+			t.Fatal(step.What, err)
+		}
+		ackAll(l)
+		g := l.Groups[0]
+		if err := l.Change(member.Change{ID: 0, Kind: member.Drop, Host: g.Replicas[1].Host, Seen: g.Changed}); err != nil {
+			t.Fatal(err)
+		}
+		step, err := next(l.State())
+		if err != nil || step.Change != nil || !strings.Contains(step.What, "is dropped") {
+			t.Errorf("%s: %q, %+v, %v", name, step.What, step.Change, err)
+		}
+	}
+}

@@ -14,9 +14,14 @@ func (l *Ledger) placed(g *Group) *Group {
 		return nil
 	}
 	for i, r := range g.Replicas {
-		if i > 0 && (l.isLost(r) || r.Phase != InSync && l.joinedMN(r.Host) == nil) {
-			n := g.copied()
+		n := g.copied()
+		switch {
+		case i == 0 || r.Dropped:
+		case l.isLost(r) || r.Phase != InSync && l.joinedMN(r.Host) == nil:
 			n.Replicas = slices.Delete(n.Replicas, i, i+1)
+			return n
+		case l.Forgotten[r.ID] && l.joinedMN(r.Host) == nil: // the primary has to acknowledge it: else this may be the last copy
+			n.Replicas[i].Dropped = true
 			return n
 		}
 	}
@@ -32,13 +37,13 @@ func (l *Ledger) placed(g *Group) *Group {
 	return n
 }
 
-// isLost reports whether a replica is never coming back: its host is forgotten, or has joined again without the memory. That its host has ended is no reason: when the coordinator
-// was away for a lease, all have, and come back with their memory.
+// isLost reports whether a replica is never coming back: its host has joined again without the memory. That its host has ended is no reason: when the coordinator was away for a
+// lease, all have, and come back with their memory.
 func (l *Ledger) isLost(r Replica) bool {
 	if l.joinedMN(r.Host) != nil {
 		return false
 	}
-	return l.Forgotten[r.ID] || slices.ContainsFunc(l.Entries, func(e *Entry) bool {
+	return slices.ContainsFunc(l.Entries, func(e *Entry) bool {
 		return !e.IsCN() && e.Phase == Joined && e.MN.ID == r.ID && !e.MN.Had(r)
 	})
 }

@@ -1,6 +1,7 @@
 package member_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -84,8 +85,67 @@ func TestReplaced(t *testing.T) {
 	if err := l.Forget(2); err != nil {
 		t.Fatal(err)
 	}
+	ackAll(l)
 	if got := hosts(l, 0); !slices.Equal(got, []fabric.MemID{0}) {
 		t.Errorf("replicas are on %v, and memory node 2 is not expected back", got)
+	}
+}
+
+// A memory node that is forgotten loses its copies when the primary has acknowledged that: one that has failed, and is not known to have, does not, and then the copy may be the last one. Where
+// nothing serves a number, no memory node is forgotten that has a copy in sync, or may have a later one.
+func TestForgottenCopy(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		l := member.NewLedger(4)
+		first, second := joinMN(t, l, roomy(0, "")), joinMN(t, l, member.MN{ID: 1, Room: 1 << 20})
+		ackAll(l)
+		syncAll(t, l)
+		g := l.Groups[0]
+		l.End(second, member.Died)
+		ackAll(l)
+		joinMN(t, l, member.MN{ID: 2, Room: 1 << 20})
+		ackAll(l)
+		if err := l.Forget(1); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Groups[0]; got.Find(second.Incarnation()) < 0 {
+			t.Fatalf("its copy is dropped at once: %+v", *got)
+		}
+		if !fails {
+			ackAll(l)
+			if got := hosts(l, 0); !slices.Equal(got, []fabric.MemID{0, 2}) {
+				t.Errorf("replicas are on %v", got)
+			}
+			continue
+		}
+		l.End(first, member.Died)
+		ackAll(l)
+		if down := l.State().Down; len(down) != 1 || down[0].ID != 0 {
+			t.Errorf("down are %v", down)
+		}
+		if err := l.Forget(0); !errors.Is(err, member.ErrReplica) {
+			t.Errorf("the primary of a number that nothing serves is forgotten: %v", err)
+		}
+		if err := l.Forget(2); !errors.Is(err, member.ErrInUse) {
+			t.Errorf("it is up: %v", err)
+		}
+		mn := second.MN
+		mn.Was = second.Incarnation()
+		again := joinMN(t, l, mn)
+		ackAll(l)
+		if got := l.Groups[0]; got.Primary() != again.Incarnation() || got.Term <= g.Term || !got.Serving {
+			t.Errorf("%+v, and its last copy has come back", *got)
+		}
+	}
+	l, _, mns := replicated(t, 1)
+	g := l.Groups[0]
+	l = anew()
+	rejoin(t, l, mns[0], g, g.Replicas[0].Number)
+	other := mns[1].MN
+	other.Replicas = 0
+	l.End(joinMN(t, l, other), member.Died)
+	ackAll(l)
+	if err := l.Forget(other.ID); !errors.Is(err, member.ErrReplica) {
+		t.Errorf("one that may have a later copy is forgotten: %v", err)
 	}
 }
 
@@ -165,4 +225,23 @@ func TestMinInSync(t *testing.T) {
 	mn(0, 3)
 	ackAll(l)
 	want(2)
+}
+
+// What a memory node serves of other numbers takes room, as backups do.
+func TestRoomOfWhatIsServed(t *testing.T) {
+	l := member.NewLedger(4)
+	mn := func(id fabric.MemID, room uint64) *member.Entry {
+		return joinMN(t, l, member.MN{ID: id, Size: 1 << 20, Replicas: 2, Room: room})
+	}
+	first, second := mn(0, 1<<20), mn(1, 1<<20)
+	ackAll(l)
+	syncAll(t, l)
+	l.End(first, member.Died)
+	ackAll(l)
+	wantPrimary(t, l, second, 2, true)
+	mn(2, 1) // it has no room for others
+	ackAll(l)
+	if got := hosts(l, 2); !slices.Equal(got, []fabric.MemID{2}) {
+		t.Errorf("replicas of 2 are on %v: memory node 1 serves number 0 where it had room", got)
+	}
 }

@@ -24,6 +24,9 @@ const forgetDescription = `A cluster expects each memory node back that it ever 
 says that it is not coming back. It changes no memory. It refuses a memory node that is up (stop it first), and without --force one on
 which a store or tree may have a part: what was in that part is unreachable, and the rest goes on as while the memory node is down.
 
+The copies of a memory node with replicas are dropped, and made anew on others. It is refused, also with --force, where nothing serves a number of which it has a
+copy: that may be the only one ("declock mn abandon" gives such a number up).
+
 A memory node that is started with that number later is a new one to the cluster, in a later epoch. To stop a memory node for good at once, run
 declock-mn with --leave.
 
@@ -76,16 +79,25 @@ func forget(ctx context.Context, env *command.Env, at scheme.Cluster, f scheme.F
 		}
 		others = others || m.Alive
 	}
-	if !slices.ContainsFunc(info.Memory, func(m scheme.MemoryInfo) bool { return m.Node == id.String() }) {
+	copies := slices.ContainsFunc(info.Groups, func(g scheme.GroupInfo) bool {
+		return slices.ContainsFunc(g.Copies, func(c scheme.ReplicaInfo) bool { return c.Node == id.String() })
+	})
+	listed := slices.ContainsFunc(info.Memory, func(m scheme.MemoryInfo) bool { return m.Node == id.String() })
+	if !copies && !listed {
 		return exit.Errorf(exit.NotFound, "%s expects no memory node %v: \"declock status --cluster %s\" shows those that it does", at.Address(), id, at.Address())
 	}
-	if others && !force {
+	replicated := slices.ContainsFunc(info.Groups, func(g scheme.GroupInfo) bool { return g.Number == id.String() })
+	if others && !force && listed && !replicated { // of what is replicated, the coordinator knows whether another memory node has it
 		if err := checkParts(ctx, at, id); err != nil {
 			return err
 		}
 	}
 	if err := f.Forget(ctx, id); err != nil {
 		return err
+	}
+	if copies {
+		fmt.Fprintf(env.Stdout, "%s does not expect %v back. Other copies are made of what it had copies of, where there is room.\n", at.Address(), id)
+		return nil
 	}
 	fmt.Fprintf(env.Stdout, "%s does not expect %v back. What was in its memory is gone, unless a memory node with that number brings it back.\n", at.Address(), id)
 	return nil

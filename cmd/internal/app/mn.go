@@ -80,7 +80,7 @@ func mnCommand(env *command.Env) *cli.Command {
 			return &cli.BoolFlag{Name: "force", Usage: "a copy on a memory node that is only cut off is given up, too", Destination: &m.force}
 		}),
 		sub("adopt", "have a number served that waits since etcd has lost its data", "MEMORY-NODE", (*mover).adopt, func(m *mover) cli.Flag {
-			return &cli.StringFlag{Name: "from", Usage: "the `MEMORY-NODE` whose copy counts: what others have is given up", Destination: &m.from, Required: true}
+			return &cli.StringFlag{Name: "from", Usage: "the `MEMORY-NODE` whose copy counts: what others have is given up", Destination: &m.from}
 		}),
 	}}
 }
@@ -148,9 +148,6 @@ func (m *mover) abandon(ctx context.Context, at scheme.Mover, id fabric.MemID) e
 	if err == nil {
 		fmt.Fprintf(m.env.Stdout, "%v begins anew, when a memory node joins with this number\n", id)
 	}
-	if errors.Is(err, member.ErrReplica) {
-		return exit.Errorf(exit.InUse, "%w", err)
-	}
 	return err
 }
 
@@ -165,7 +162,7 @@ func waiting(s *member.State, id fabric.MemID) *member.Group {
 func (m *mover) adopt(ctx context.Context, at scheme.Mover, id fabric.MemID) error {
 	from, err := memoryNode(m.from)
 	if err != nil {
-		return exit.Errorf(exit.Usage, "--from: %w", err)
+		return exit.Errorf(exit.Usage, "--from says whose copy counts: %w", err)
 	}
 	asked := false
 	err = at.Move(ctx, func(s *member.State) (member.Step, error) {
@@ -185,9 +182,6 @@ func (m *mover) adopt(ctx context.Context, at scheme.Mover, id fabric.MemID) err
 	}, m.show)
 	if err == nil {
 		fmt.Fprintf(m.env.Stdout, "%v is served by %v\n", id, from)
-	}
-	if errors.Is(err, member.ErrReplica) {
-		return exit.Errorf(exit.InUse, "%w", err)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/declock/declock/cmd/internal/command"
 	"github.com/declock/declock/cmd/internal/control"
+	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
@@ -53,6 +54,19 @@ func TestAbandonCommand(t *testing.T) {
 		if errors.Is(err, member.ErrReplica) != alive || (err == nil) == alive || out.String() != want {
 			t.Errorf("alive %v: %v, printed %q", alive, err, out.String())
 		}
+	}
+}
+
+// The status of a number without a copy says what gives it up, and not that too few copies are in sync. What is not said whose copy counts is refused as input.
+func TestNoCopyIsLeft(t *testing.T) {
+	gone := []scheme.ReplicaInfo{{Node: "mn1", Phase: member.InSync.String()}}
+	var out bytes.Buffer
+	writeGroups(&out, []scheme.GroupInfo{{Number: "mn1", Replicas: 2, MinInSync: 2, Term: 1, Copies: gone}}, nil)
+	if text := out.String(); !strings.Contains(text, "mn1 is not served: no copy in sync is up") || !strings.Contains(text, "declock mn abandon --force mn1") || strings.Contains(text, "min-in-sync") {
+		t.Error(text)
+	}
+	if err := (&mover{}).adopt(t.Context(), ledgerMover{member.NewLedger(4)}, 1); exit.Of(err) != exit.Usage {
+		t.Errorf("adopt without --from: %v", err)
 	}
 }
 

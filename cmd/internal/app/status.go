@@ -361,7 +361,9 @@ func writeGroups(w io.Writer, groups []scheme.GroupInfo, nodes []computeRow) {
 		if g.Drained {
 			fmt.Fprintf(w, "  %s is drained: no copies are put on it, until declock mn rebalance or drain --undo\n", g.Number)
 		}
-		if n := inSync(&g); n < g.MinInSync {
+		if n := inSync(&g); n == 0 && g.Waits == "" {
+			fmt.Fprintf(w, "  %s is not served: no copy in sync is up. If none comes back with its memory, declock mn abandon --force %s lets it begin anew, empty\n", g.Number, g.Number)
+		} else if n > 0 && n < g.MinInSync {
 			fmt.Fprintf(w, "  data of %s is not changed: %d in sync, at least %d wanted (min-in-sync)\n", g.Number, n, g.MinInSync)
 		}
 		if g.Waits != "" {

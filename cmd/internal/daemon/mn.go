@@ -77,12 +77,33 @@ func startMN(ctx context.Context, cfg *MNConfig) (srv scheme.Server, node *mn.No
 	if err != nil {
 		return nil, nil, unlessStopped(ctx, err)
 	}
-	queue, err := lockQueue(ctx, cfg, srv)
+	queue, err := 0, cfg.alone(ctx, srv.ID())
+	if err == nil {
+		queue, err = lockQueue(ctx, cfg, srv)
+	}
 	if err != nil {
 		return nil, nil, errors.Join(unlessStopped(ctx, err), srv.Close())
 	}
 	node, err = mn.Start(srv, mn.Config{Participants: srv.MaxCN(), Queue: queue})
 	return srv, node, err
+}
+
+// alone returns an error if a memory node without replicas has joined with a number that has copies: it would serve nothing.
+func (cfg *MNConfig) alone(ctx context.Context, id fabric.MemID) error {
+	if cfg.Memory.Replicas > 1 {
+		return nil
+	}
+	info, err := cfg.Cluster.Describe(ctx)
+	if err != nil {
+		return nil // whoever asks next says so
+	}
+	for _, g := range info.Groups {
+		if g.Number == id.String() {
+			return exit.Errorf(exit.Mismatch, "%v has copies on other memory nodes, so this one would not serve it: start it with --replicas %d. To go back to one copy, stop those memory nodes and "+
+				"give up what they have, with \"declock mn abandon --force %v\"", id, g.Replicas, id)
+		}
+	}
+	return nil
 }
 
 // unlessStopped returns err; nil if ctx has ended: to be asked to stop is no error.
