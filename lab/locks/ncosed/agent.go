@@ -36,7 +36,7 @@ func NewAgent(node fabric.Node, home fabric.ClientID) *Agent {
 	a := &Agent{mail: mailer{port: node.Agent(), home: home}, locks: map[fabric.Addr]*readers{}}
 	a.Start(node, baseline.Rest[*left]{
 		Name: "ncosed", First: msgReader, Abandoned: msgAbandoned, EarlyNs: earlyNs,
-		Other: a.serve, Adopt: adopt, Hear: func(t *left, m *fabric.Message) { t.hear(m) }, Advance: a.advance,
+		Other: a.serve, Adopt: adopt, Hear: func(t *left, m *fabric.Message) { t.Hear(m) }, Advance: a.advance,
 	})
 	return a
 }

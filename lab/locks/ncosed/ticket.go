@@ -28,8 +28,11 @@ type ticket struct {
 	releases uint64 // the home's answer, and 1
 }
 
-// hear handles a message about the ticket.
-func (t *ticket) hear(m *fabric.Message) {
+// Named implements baseline.Ticket.
+func (t *ticket) Named() (fabric.Addr, fabric.ClientID) { return t.lock, t.id }
+
+// Hear handles a message about the ticket.
+func (t *ticket) Hear(m *fabric.Message) {
 	switch m.Kind {
 	case msgReader:
 		t.readers = append(t.readers, fabric.ClientID(m.Body[2]))

@@ -114,8 +114,11 @@ type ticket struct {
 	token lock.Token
 }
 
-// hear handles a message about the ticket.
-func (t *ticket) hear(m *fabric.Message) {
+// Named implements baseline.Ticket.
+func (t *ticket) Named() (fabric.Addr, fabric.ClientID) { return t.lock, t.id }
+
+// Hear handles a message about the ticket.
+func (t *ticket) Hear(m *fabric.Message) {
 	switch m.Kind {
 	case msgSuccessor:
 		t.next = m.From

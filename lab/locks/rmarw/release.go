@@ -87,14 +87,7 @@ func (l *Locker) pass(t *ticket) error {
 
 // receive takes the next message, which may be about a ticket.
 func (l *Locker) receive(deadline fabric.Time) error {
-	m, err := l.Port().Recv(deadline)
-	if err != nil {
-		return err
-	}
-	if t := l.find(fabric.Addr(m.Body[0])); t != nil && uint64(t.id) == m.Body[1] {
-		t.hear(&m)
-	}
-	return nil
+	return baseline.Receive[*ticket](l.Port(), &l.tickets, deadline)
 }
 
 // leave ends a wait in the queue that err has ended.
@@ -104,17 +97,7 @@ func (l *Locker) leave(t *ticket, err error) error {
 
 // abandon leaves the ticket to the node's agent, and the client ID with it.
 func (l *Locker) abandon(t *ticket) error {
-	tickets := 0
-	for _, q := range l.tickets.Queued {
-		if q.id == t.id {
-			tickets++
-		}
-	}
-	if err := l.Port().Abandon(); err != nil {
-		l.tickets.Drop(t)
-		return fmt.Errorf("ticket is lost: %w", err)
-	}
-	return l.bequeath(t, tickets)
+	return baseline.Abandon[*ticket](l.Port(), &l.tickets, t, l.bequeath)
 }
 
 // States of a ticket in the message that leaves it to the agent.

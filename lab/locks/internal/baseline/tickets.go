@@ -1,11 +1,17 @@
 package baseline
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+)
 
 // Tickets are a client's tickets in the queues of locks. T is what a lock knows of one.
 type Tickets[T any] struct {
 	Queued []*T // of which messages may come
 	spare  []*T
+	heard  fabric.Message // here, because what a method of a type parameter gets is allocated
 }
 
 // New returns memory for a ticket.
@@ -33,4 +39,42 @@ func (s *Tickets[T]) Drop(t *T) {
 		s.Queued = slices.Delete(s.Queued, i, i+1)
 	}
 	s.spare = append(s.spare, t)
+}
+
+// A Ticket is one that messages name by its lock and the client ID with which it was drawn, in the first two words of their body.
+type Ticket[T any] interface {
+	*T
+	Named() (fabric.Addr, fabric.ClientID)
+	Hear(*fabric.Message)
+}
+
+// Receive takes the next message, which may be about a queued ticket.
+func Receive[P Ticket[T], T any](p fabric.Port, s *Tickets[T], deadline fabric.Time) error {
+	m, err := &s.heard, error(nil)
+	if *m, err = p.Recv(deadline); err != nil {
+		return err
+	}
+	for _, t := range s.Queued {
+		if at, id := P(t).Named(); uint64(at) == m.Body[0] && uint64(id) == m.Body[1] {
+			P(t).Hear(m)
+			break
+		}
+	}
+	return nil
+}
+
+// Abandon leaves a ticket to the node's agent, and the client ID with it: bequeath sends it, and says how many tickets of that ID the agent is to expect, this one included.
+func Abandon[P Ticket[T], T any](p fabric.Port, s *Tickets[T], t *T, bequeath func(t *T, tickets int) error) error {
+	_, id := P(t).Named()
+	tickets := 0
+	for _, q := range s.Queued {
+		if _, other := P(q).Named(); other == id {
+			tickets++
+		}
+	}
+	if err := p.Abandon(); err != nil {
+		s.Drop(t)
+		return fmt.Errorf("ticket is lost: %w", err)
+	}
+	return bequeath(t, tickets)
 }
