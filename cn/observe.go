@@ -63,6 +63,8 @@ type HotLock struct {
 	Share, Error float64
 	// WaitNs is how long an acquisition of it took, on average.
 	WaitNs fabric.Time
+	// Holders and Waiters are those of this compute node, now.
+	Holders, Waiters int
 }
 
 const (
@@ -164,6 +166,8 @@ type Observation struct {
 	Acquire, Hold Histogram
 	// Hot are the locks that are acquired most.
 	Hot []HotLock
+	// Resetting are the locks in whose resets the node takes part.
+	Resetting []fabric.Addr
 }
 
 // Observe returns what the node is doing, with so many hot locks at most. Any goroutine may call it at any time.
@@ -171,6 +175,11 @@ func (n *Node) Observe(hot int) *Observation {
 	o := &Observation{
 		Resets: n.agent.Counted(), Load: n.table.Load(),
 		Acquire: n.seen.acquire.now(), Hold: n.seen.hold.now(), Hot: n.seen.hot.top(hot),
+		Resetting: n.table.Resetting(),
+	}
+	for i := range o.Hot {
+		load := n.table.LoadOf(o.Hot[i].Lock)
+		o.Hot[i].Holders, o.Hot[i].Waiters = load.Holders, load.Waiters
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

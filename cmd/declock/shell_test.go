@@ -208,6 +208,9 @@ func TestTop(t *testing.T) {
 		if f := strings.Fields(row); len(f) < 7 || f[0] == "0" || !strings.HasSuffix(f[1], "%") || f[4] == "0" || !strings.Contains(busy, "hot locks of") {
 			t.Errorf("busy:\n%s", busy)
 		}
+		if out, _ := w.run(0, args("status", at, "--json")...); !strings.Contains(out, `"of": "store replay"`) || !strings.Contains(out, `"queued": `) {
+			t.Errorf("no hot lock says what it is of:\n%s", out)
+		}
 		lines, _ := w.run(0, args("kv watch-stats", at, "--store", "replay", "--interval", "300ms", "--count", "2")...)
 		rows := strings.Split(lines, "\n")
 		if len(rows) != 4 || !strings.HasPrefix(rows[0], "time ") || !strings.Contains(rows[1], "iB") || !strings.Contains(rows[2], "%") {

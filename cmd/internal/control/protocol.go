@@ -171,6 +171,11 @@ type Status struct {
 	Coordinator *Coordinator `json:"coordinator,omitempty"`
 	// Copying is what the node copies to a new backup; nil: nothing.
 	Copying *Copying `json:"copying,omitempty"`
+	// Resetting are the locks in whose resets the node takes part.
+	Resetting []string `json:"resetting,omitempty"`
+	// Repairs are the copies that are not in sync, and Fencing the compute nodes that have gone and are not shut out of memory yet.
+	Repairs []Repair `json:"repairs,omitempty"`
+	Fencing []string `json:"fencing,omitempty"`
 }
 
 // A Copying is a copy of a replicated memory-node number that is under way.
@@ -205,6 +210,18 @@ type HotLock struct {
 	Share     float64 `json:"share"`
 	Error     float64 `json:"error"`
 	AcquireUs float64 `json:"acquire_us"`
+	Of        string  `json:"of,omitempty"` // what it is a lock of: kind and name
+	Held      int     `json:"held"`         // by clients of this node, now
+	Waiting   int     `json:"waiting"`      // clients of this node
+	Queued    uint64  `json:"queued"`       // compute nodes that hold it or wait for it, as its memory says
+	Writers   uint64  `json:"writers"`      // of them, exclusively
+}
+
+// A Repair is a copy of a replicated memory-node number that is not in sync.
+type Repair struct {
+	Number string `json:"number"`
+	On     string `json:"on"` // the memory node
+	Phase  string `json:"phase"`
 }
 
 // Memory describes a memory node as a compute node sees it.

@@ -53,8 +53,8 @@ type CN struct {
 	history   page.History
 	fronts    []*frontEnd // servers of clients of other systems
 	metrics   *metrics.Compute
-	look      background.Look[[]control.Memory] // into memory nodes, for status
-	fenced    int                               // how often the cluster has declared a compute node of this process dead
+	look      background.Look[looks] // into memory nodes, for status
+	fenced    int                    // how often the cluster has declared a compute node of this process dead
 
 	job sync.Mutex // held by the replay that is under way
 
@@ -156,7 +156,7 @@ func (d *CN) record() (end func()) {
 	go func() {
 		defer close(done)
 		for {
-			s, _ := d.seen()
+			s, _, _ := d.seen(nil)
 			d.history.Add(s, time.Now())
 			select {
 			case <-over:

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/cmd/internal/control"
+	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/internal/stats"
@@ -21,30 +24,96 @@ import (
 // memoryWait is how long a status waits for memory nodes.
 const memoryWait = time.Second
 
-// memory describes the memory nodes. While one does not answer, it is what was seen last.
-func (d *CN) memory() []control.Memory {
-	last, ended := d.look.Get(memoryWait, func() []control.Memory { return DescribeMemory(d.cluster) })
-	list := slices.Clone(last)
+// looks is what a status reads of the memory nodes.
+type looks struct {
+	memory []control.Memory
+	queues map[fabric.Addr]queue
+}
+
+// A queue is what the memory of a lock says.
+type queue struct {
+	of              string
+	queued, writers uint64
+}
+
+// hotQueues reads the queues of the locks that are acquired most. What cannot be read is missing.
+func hotQueues(c *declock.Cluster) map[fabric.Addr]queue {
+	node, list := c.Node(), map[fabric.Addr]queue{}
+	s, err := c.Session()
+	if err != nil {
+		return list
+	}
+	defer s.Close()
+	p, y := s.Port(), node.Layout()
+	word := p.Alloc(8)
+	defer p.Free(word)
+	for _, h := range node.Observe(hotLocks).Hot {
+		r := node.Region(h.Lock.MN())
+		ops := [1]fabric.Op{fabric.Read(h.Lock, word)}
+		if r == nil || p.Do(ops[:]) != nil {
+			continue
+		}
+		header := cql.Header(binary.LittleEndian.Uint64(word))
+		q := queue{queued: y.Size(header), writers: y.Writers(header)}
+		if q.queued > y.Capacity() {
+			continue
+		}
+		entries, err := r.List(p)
+		for _, e := range entries {
+			if err == nil && h.Lock >= e.Addr && uint64(h.Lock-e.Addr) < e.Length {
+				q.of = fmt.Sprintf("%v %s", e.Kind, e.Name)
+			}
+		}
+		list[h.Lock] = q
+	}
+	return list
+}
+
+// memory describes the memory nodes, and the queues of hot locks. While a memory node does not answer, it is what was seen last.
+func (d *CN) memory() ([]control.Memory, map[fabric.Addr]queue) {
+	last, ended := d.look.Get(memoryWait, func() looks { return looks{DescribeMemory(d.cluster), hotQueues(d.cluster)} })
+	list := slices.Clone(last.memory)
 	for i := range list {
 		if !ended && list[i].Error == "" {
 			list[i].Error = "a memory node does not answer: this is as it was before"
 		}
 	}
-	return list
+	return list, last.queues
 }
 
 // hotLocks is how many hot locks a status has.
 const hotLocks = 10
 
 // seen returns what the process does, and the locks that it acquires most.
-func (d *CN) seen() (s control.Seen, hot []control.HotLock) {
+func (d *CN) seen(queues map[fabric.Addr]queue) (s control.Seen, hot []control.HotLock, resetting []string) {
 	o := d.cluster.Node().Observe(hotLocks)
 	for _, h := range o.Hot {
-		hot = append(hot, control.HotLock{Lock: h.Lock.String(), Share: h.Share, Error: h.Error, AcquireUs: float64(h.WaitNs) / 1e3})
+		q := queues[h.Lock]
+		hot = append(hot, control.HotLock{
+			Lock: h.Lock.String(), Share: h.Share, Error: h.Error, AcquireUs: float64(h.WaitNs) / 1e3,
+			Of: q.of, Held: h.Holders, Waiting: h.Waiters, Queued: q.queued, Writers: q.writers,
+		})
+	}
+	for _, l := range o.Resetting {
+		resetting = append(resetting, l.String())
 	}
 	s.Locks, s.NIC, s.Store = o.Locks, o.NIC, d.storeStats()
 	s.Acquisitions, s.AcquireNs, s.Sessions, s.Held, s.Waiters = o.Acquire.Count(), o.Acquire.SumNs, o.Sessions, o.Load.Holders, o.Load.Waiters
-	return s, hot
+	return s, hot, resetting
+}
+
+// repairs adds what the cluster is repairing, as the coordinator has it.
+func repairs(s *control.Status, st *member.State) {
+	for _, c := range st.Fencing {
+		s.Fencing = append(s.Fencing, c.ID.String())
+	}
+	for _, g := range st.Groups {
+		for _, r := range g.Replicas {
+			if r.Phase != member.InSync {
+				s.Repairs = append(s.Repairs, control.Repair{Number: g.ID.String(), On: r.ID.String(), Phase: r.Phase.String()})
+			}
+		}
+	}
 }
 
 // storeStats returns the counters of the object store clients of replays, and of front ends.
@@ -72,14 +141,19 @@ func (d *CN) Status() *control.Status {
 		Node: node.Fabric().ID().String(), Address: d.cfg.Cluster.Address(), Pid: os.Getpid(), Policy: d.cfg.Policy,
 		Procs: runtime.GOMAXPROCS(0), UptimeS: time.Since(d.started).Seconds(),
 		Live: nodeNames(view), View: view.Epoch, Resets: node.Agent().Counted(),
-		Memory: d.memory(),
 	}
-	s.Seen, s.Hot = d.seen()
+	var queues map[fabric.Addr]queue
+	s.Memory, queues = d.memory()
+	s.Seen, s.Hot, s.Resetting = d.seen(queues)
 	if f, ok := node.Fabric().(member.Follower); ok {
 		silent, why := f.Contact()
 		s.Coordinator = &control.Coordinator{SilentS: silent.Seconds()}
 		if why != nil {
 			s.Coordinator.Error = why.Error()
+		}
+		if w, ok := f.(member.Watcher); ok {
+			st, _ := w.State()
+			repairs(s, st)
 		}
 	}
 	if x := d.cluster.Copying(); x != nil {

@@ -140,6 +140,17 @@ func problems(s *control.Status) (list []string) {
 	if c := s.Copying; c != nil {
 		list = append(list, fmt.Sprintf("%s is being copied to a new backup: %.0f %% of the buckets are there", c.Number, c.Percent()))
 	}
+	for _, r := range s.Repairs {
+		if c := s.Copying; c == nil || c.Number != r.Number {
+			list = append(list, fmt.Sprintf("the copy of %s on %s is not in sync: %s", r.Number, r.On, r.Phase))
+		}
+	}
+	if len(s.Resetting) > 0 {
+		list = append(list, "locks that are being reset: "+strings.Join(s.Resetting, ", "))
+	}
+	if len(s.Fencing) > 0 {
+		list = append(list, "gone, and not shut out of memory yet: "+strings.Join(s.Fencing, ", "))
+	}
 	for _, m := range s.Memory {
 		if m.Error != "" {
 			list = append(list, m.Node+": "+m.Error)

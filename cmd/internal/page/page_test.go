@@ -27,7 +27,9 @@ func sample() (*History, *control.Status) {
 	}
 	h.Add(control.Seen{}, at) // it has joined again
 	return h, &control.Status{
-		Node: "cn1", Address: "shm:demo", Live: []string{"cn1", "cn2"}, Seen: seen, Hot: []control.HotLock{{Lock: "mn0+0x40", Share: 0.25, AcquireUs: 3}},
+		Node: "cn1", Address: "shm:demo", Live: []string{"cn1", "cn2"}, Seen: seen, Hot: []control.HotLock{{Lock: "mn0+0x40", Share: 0.25, AcquireUs: 3, Of: "locks <b>orders</b>", Held: 1, Waiting: 17, Queued: 5}},
+		Resetting: []string{"mn0+0x80"}, Fencing: []string{"cn9"}, Repairs: []control.Repair{{Number: "mn4", On: "mn5", Phase: "copying"}, {Number: "mn6", On: "mn7", Phase: "added"}},
+		Copying: &control.Copying{Number: "mn4", Done: 30, All: 120},
 		Memory: []control.Memory{{Node: "mn0", Size: 1 << 30, Used: 1 << 28, Entries: []control.Entry{{Name: "<script>alert(1)</script>", Kind: "store", Taken: 1 << 20}}},
 			{Node: "mn1", Error: "it was down"}},
 		Coordinator: &control.Coordinator{SilentS: 7, Error: "refused"},
@@ -44,7 +46,7 @@ func get(h *History, s *control.Status) string {
 func TestPage(t *testing.T) {
 	h, s := sample()
 	out := get(h, s)
-	for _, want := range []string{"compute node cn1", "1,099/s", "of this node", "mn0&#43;0x40", "25.0%", "256 MiB", "mn1: it was down", "etcd has not answered for 7 s", "&lt;script&gt;", "<polyline", "</html>"} {
+	for _, want := range []string{"compute node cn1", "1,099/s", "of this node", "mn0&#43;0x40", "25.0%", "locks &lt;b&gt;orders", ">17<", "reset: mn0&#43;0x80", "yet: cn9", "mn4 is being copied to a new backup: 25 %", "mn6 on mn7 is not in sync: added", "256 MiB", "mn1: it was down", "etcd has not answered for 7 s", "&lt;script&gt;", "<polyline", "</html>"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q", want)
 		}
