@@ -62,6 +62,8 @@ type Stats struct {
 	Gets         uint64 `json:"gets"`
 	Hits         uint64 `json:"hits"`
 	Stores       uint64 `json:"stores"`        // objects stored by any operation
+	Open         uint64 `json:"open"`          // of these, without the lock
+	Overtaken    uint64 `json:"overtaken"`     // of these, by another set that came right behind: nothing of them was to be seen
 	Deletes      uint64 `json:"deletes"`       // objects deleted by Delete
 	CacheHits    uint64 `json:"cache_hits"`    // objects that were where the location cache said: no second READ
 	CacheMisses  uint64 `json:"cache_misses"`  // objects that had to be read again
@@ -267,6 +269,7 @@ type work struct {
 	list         bool   // what is stored is a list of segments
 	tail         []byte // of what is stored, behind the bytes that are in a buffer of the client: lent to the Port
 	unknown      bool   // whether it was stored
+	set          bool   // whatever was there
 
 	hint      slotWord    // where the object may be, if the location cache does not know
 	handedOff bool        // what was found came with a handoff
@@ -337,6 +340,13 @@ func (c *Client) find(k *work) error {
 			}
 			if w.fp() != k.fp {
 				continue
+			}
+			if c.s.geo.opens && w.open() {
+				var err error
+				if w, err = c.holdKey(k, a.Add(uint64(i)*slotSize), w); err != nil {
+					return err
+				}
+				putWord(b, i, uint64(w))
 			}
 			if err := c.match(k, w); err != nil {
 				return fmt.Errorf("%w: slot at %v", err, a.Add(uint64(i)*slotSize))

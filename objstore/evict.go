@@ -203,8 +203,18 @@ func (c *Client) unlink(n *handle.Part, bucket, slot fabric.Addr, word slotWord,
 	}
 	changed := slotWord(reads[0].Old) != word
 	if expires != (expiry{}) && !changed {
+		if c.s.geo.opens && word.open() { // and another object may come to the chunk
+			w, err := c.holdSlot(slot, word)
+			if err == nil {
+				err = lock.Do(c.l, reads[1:])
+			}
+			if err != nil {
+				return chunk{}, fmt.Errorf("objstore: evict: %w", errors.Join(err, c.l.Release(&c.hv, nil)))
+			}
+			changed, word = w.chunk() != word.chunk() || w == 0, w
+		}
 		now, _ := fromMeta(reads[1].Old)
-		changed = now != expires
+		changed = changed || now != expires
 	}
 	ops := c.ops[:1]
 	if changed {

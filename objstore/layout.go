@@ -142,8 +142,13 @@ var readLens = func() (list [1 << (classBits + slackBits)]uint32) {
 }()
 
 // moved returns the word when the object is in another chunk of the class.
-func (w slotWord) moved(to chunk) slotWord {
-	return w&^(maxOffset64|maxTag<<tagShift) | slotWord((w.tag()+1)&maxTag)<<tagShift | slotWord(to.off64)
+func (w slotWord) moved(to chunk, tag uint8) slotWord {
+	return w.tagged(tag)&^maxOffset64 | slotWord(to.off64)
+}
+
+// tagged returns the word with another tag.
+func (w slotWord) tagged(tag uint8) slotWord {
+	return w&^(maxTag<<tagShift) | slotWord(tag&maxTag)<<tagShift
 }
 
 func (w slotWord) String() string {
@@ -272,6 +277,7 @@ func (h *header) decode(b []byte, w slotWord) error {
 //
 //	offset  bytes
 //	0x000     8    incarnations: one for each client ever opened
+//	0x100   576    epochs, if slots open (reclaim.Grace)
 //	0x400          registrations of compute nodes, and rounds in which leaked memory is found, on the first node (package reclaim)
 //	0x3000         lines of the classes (package slab)
 //	0x5000         buckets
@@ -283,11 +289,13 @@ func (h *header) decode(b []byte, w slotWord) error {
 //	+-------------------------+--------+-----+--------+------+
 const (
 	incarnationOffset = 0x000
+	graceOffset       = 0x100
 	linesOffset       = reclaim.End
 	tableOffset       = 0x5000
 )
 
-// There is room for the lines.
+// There is room for the epochs, and for the lines.
+const _ = uint(reclaim.Offset - graceOffset - reclaim.GraceBytes)
 const _ = uint(tableOffset - linesOffset - (numClasses+1)*slab.LineSize)
 
 // wordAt returns the i-th word of b.

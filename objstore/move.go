@@ -90,7 +90,22 @@ func (c *Client) move(n *handle.Part, v *candidate, to chunk) (bool, error) {
 		}
 		return false, fmt.Errorf("objstore: move: %w", err)
 	}
-	ops, w, at := c.ops[:3], v.word.moved(to), n.At(to.off64)
+	if c.s.geo.opens && v.word.open() { // and the object may have been replaced while it was read
+		w, err := c.holdSlot(v.slot, v.word)
+		if err == nil {
+			c.ops[0] = c.reads[0]
+			err = lock.Do(c.l, c.ops[:1])
+		}
+		if err != nil || w.chunk() != v.word.chunk() || w == 0 {
+			c.free(n, to)
+			if err = errors.Join(err, c.l.Release(&c.hv, nil)); err != nil {
+				err = fmt.Errorf("objstore: move: %w", err)
+			}
+			return false, err
+		}
+		v.word = w
+	}
+	ops, w, at := c.ops[:3], v.word.moved(to, c.s.nextTag(v.word.tag())), n.At(to.off64)
 	ops[0], ops[1] = fabric.Write(at.Add(metaOffset), b[metaOffset:]), fabric.Store(at, wordAt(b, 0))
 	begun, err := c.mirror(n, v.bucket, nil, ops[:2], slotChange{v.slot, uint64(w)})
 	if err != nil {

@@ -212,6 +212,13 @@ func (c *Client) storeOnce(k *work, b []byte, o Options, cond condition, unique 
 	if err != nil {
 		return err
 	}
+	if k.set = cond == always; k.set && c.opens(k.n) {
+		before := *k
+		if done, err := c.setOpen(k, b, o, ch); done {
+			return err
+		}
+		*k = before
+	}
 	if err := c.lookup(k, lock.Exclusive); err != nil {
 		c.free(k.n, ch)
 		return err
@@ -228,23 +235,14 @@ func (c *Client) storeOnce(k *work, b []byte, o Options, cond condition, unique 
 // storeObject stores the object in b and k.tail, of which header is still to be written, in
 // chunk ch under the lock that is held, and releases it.
 func (c *Client) storeObject(k *work, h *header, ch chunk, b []byte) error {
-	unique, err := c.nextUnique(k.node)
+	n, err := c.encodeObject(k, h, ch, b)
+	var tag uint8
+	if err == nil {
+		tag, err = c.tagFor(k, h.unique, k.set)
+	}
 	if err != nil {
 		c.free(k.n, ch)
 		return c.unlock(err)
-	}
-	h.unique, h.class, h.keyLen, h.kind = unique, ch.class, uint8(len(k.key)), k.kind()
-	h.check = h.checkOf(k.hash)
-	h.encode(b)
-	n := 1
-	c.before[0] = fabric.Write(k.n.At(ch.off64), b)
-	if len(k.tail) > 0 { // behind the first word, which readers go by (unlocked.go)
-		n = 2
-		c.before[1] = fabric.Write(k.n.At(ch.off64).Add(uint64(len(b))), k.tail)
-	}
-	tag := uint8(unique)
-	if k.found {
-		tag = k.word.tag() + 1
 	}
 	w := makeSlot(k.fp, ch, uint64(len(b)+len(k.tail)), tag)
 	var known bool
@@ -269,7 +267,7 @@ func (c *Client) storeObject(k *work, h *header, ch chunk, b []byte) error {
 		}
 		return err
 	}
-	c.s.places.put(k.hash, w, unique)
+	c.s.places.put(k.hash, w, h.unique)
 	if !k.segment {
 		c.stats.Stores++
 	}
@@ -278,6 +276,23 @@ func (c *Client) storeObject(k *work, h *header, ch chunk, b []byte) error {
 		c.freeObject(k.n, k.word, k.h.kind)
 	}
 	return nil
+}
+
+// encodeObject writes the header of the object in b and k.tail, with a new unique, and makes the first n operations of c.before those that write it to a chunk.
+func (c *Client) encodeObject(k *work, h *header, ch chunk, b []byte) (n int, err error) {
+	if h.unique, err = c.nextUnique(k.node); err != nil {
+		return 0, err
+	}
+	h.class, h.keyLen, h.kind = ch.class, uint8(len(k.key)), k.kind()
+	h.check = h.checkOf(k.hash)
+	h.encode(b)
+	c.before[0] = fabric.Write(k.n.At(ch.off64), b)
+	if len(k.tail) == 0 {
+		return 1, nil
+	}
+	// behind the first word, which readers go by (unlocked.go)
+	c.before[1] = fabric.Write(k.n.At(ch.off64).Add(uint64(len(b))), k.tail)
+	return 2, nil
 }
 
 // overflow publishes w, behind the first n operations, in a new overflow block, because no slot is free. A
@@ -321,6 +336,11 @@ func (c *Client) replaceAny(k *work, n int, w slotWord) (known bool, err error) 
 	i := c.port.Rand() % slots
 	victim := slotWord(wordAt(c.slots, int(i)))
 	slot := k.link - fabric.Addr((slots-i)*slotSize)
+	if c.s.geo.opens {
+		if victim, err = c.holdSlot(slot, victim); err != nil {
+			return true, c.unlock(err)
+		}
+	}
 	if !holds(k.n, victim) {
 		return true, c.unlock(fmt.Errorf("%w: slot at %v is %v", ErrCorrupt, slot, victim))
 	}

@@ -30,6 +30,9 @@ func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	if err != nil && handle.Later(err) && c.s.h.Replicated() {
 		return false, nil
 	}
+	if err == nil {
+		err = c.graceStep(view)
+	}
 	if err == nil && !busy {
 		busy, err = c.sweepStep(view)
 	}
@@ -39,7 +42,9 @@ func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 // Reclaim looks for leaked memory, and puts it into free lists: after a failed operation of a compute node that has closed the store,
 // say. Others may be at work, if they ReclaimStep. ErrUnanswered: they do not. Where the memory of the first of several memory nodes has been
 // lost, ReclaimStep does nothing, and a compute node that has not noticed that has memory that no other knows of: then ErrUnanswered, unless no other compute node is alive.
-func (c *Client) Reclaim(view func() fabric.View) error { return c.session.Reclaim(view) }
+func (c *Client) Reclaim(view func() fabric.View) error {
+	return errors.Join(c.session.Reclaim(view), c.graceStep(view))
+}
 
 // OpenOn returns the compute nodes, besides this one, that have the store open, or crashed with it open. What Check finds while one of those
 // is alive may be a change that is half done.

@@ -44,8 +44,14 @@ type Config struct {
 	// MemoryLimit bounds the bytes of objects and overflow blocks on each memory node, as taken of it: in runs of pages, besides the index; 0 is all of its region but
 	// the reserve that all stores and trees keep free for what is made later. A store that is there keeps its own (Store.MemoryLimit).
 	MemoryLimit uint64
+	// OpenSlots makes a store in which sets of keys that have been there for a while need no lock (open.go). A store that is there keeps its own choice. It
+	// counts where memory is not replicated and no values have segments. A program that does not know of it takes such a store for damaged.
+	OpenSlots bool
 
 	// What follows is this compute node's own choice.
+
+	// EpochNs is how long an epoch lasts, at least: slots open when a key has been there for three. 0 is a second.
+	EpochNs fabric.Time
 
 	// NoEvict gives ErrNoSpace when memory is full, instead of evicting.
 	NoEvict bool
@@ -74,6 +80,7 @@ const (
 	defaultMaxValue       = 1 << 20
 	defaultCacheEntries   = 1 << 20
 	defaultAccessRefreshS = 10
+	defaultEpochNs        = fabric.Second
 
 	maxNodes      = 255
 	maxLockSize   = 8 + 8*256
@@ -89,8 +96,8 @@ const (
 //	| form | nodes | which |  bucket B | slots  | lock B  |
 //	+------+-------+-------+-----------+--------+---------+
 //
-// Words 1 to 5: buckets of each node, and above them (bit 41) the length of segments in units of 64 bytes; hash seed, memory limit, MaxValue, store's ID. A program
-// that knows no segments takes a store that has some for damaged.
+// Words 1 to 5: buckets of each node, and above them (bit 40) whether slots open, and (bit 41) the length of segments in units of 64 bytes; hash seed, memory limit, MaxValue,
+// store's ID. A program that knows no segments, or no open slots, takes a store that has some for damaged.
 type geometry struct {
 	lockSize   uint64
 	slots      int
@@ -101,6 +108,7 @@ type geometry struct {
 	limit      uint64
 	maxValue   uint32
 	segment    uint32 // length of segments, of values that are larger; 0: none has segments
+	opens      bool   // slots open
 	id         uint64
 }
 
@@ -114,6 +122,7 @@ func newGeometry(cfg *Config, rand func() uint64) geometry {
 		limit:    cfg.MemoryLimit,
 		maxValue: cfg.MaxValue,
 		segment:  cfg.Segment,
+		opens:    cfg.OpenSlots && cfg.Segment == 0,
 		id:       rand(),
 	}
 	g.bucketSize = (g.lockSize + slotSize*(minBucketSlots+1) + 63) &^ 63
@@ -130,9 +139,13 @@ func (g *geometry) perBucket() uint64 { return max(1, uint64(g.slots)*loadPercen
 func (g *geometry) tableSize() uint64 { return tableOffset + g.buckets*g.bucketSize }
 
 func (g *geometry) info(node int, survivors bool) memory.Info {
+	index := g.buckets | uint64(g.segment/segmentUnit)<<segmentShift
+	if g.opens {
+		index |= opensBit
+	}
 	x := memory.Info{
 		Stores.Head(g.nodes, node, g.bucketSize<<24|uint64(g.slots)<<16|g.lockSize),
-		g.buckets | uint64(g.segment/segmentUnit)<<segmentShift, g.seed, g.limit, uint64(g.maxValue), g.id,
+		index, g.seed, g.limit, uint64(g.maxValue), g.id,
 	}
 	if node == 0 && survivors {
 		x[survivorsWord] = 1
@@ -143,6 +156,9 @@ func (g *geometry) info(node int, survivors bool) memory.Info {
 // survivorsWord is the word of a root entry that says, if not 0, that the first part was made anew beside others.
 const survivorsWord = 6
 
+// opensBit says in word 1 of a root entry that slots open. There are not so many buckets.
+const opensBit = 1 << 40
+
 // limitWord is the word of a root entry that has the memory limit.
 const limitWord = 3
 
@@ -152,13 +168,13 @@ func decodeGeometry(e *memory.Entry, node int) (geometry, error) {
 	_, of := e.Part()
 	g := geometry{
 		lockSize: w & 0xffff, slots: int(w >> 16 & 0xff), bucketSize: w >> 24 & 0xffff, nodes: of,
-		buckets: e.Info[1] & (1<<segmentShift - 1), segment: uint32(e.Info[1]>>segmentShift) * segmentUnit, seed: e.Info[2], limit: e.Info[limitWord], maxValue: uint32(e.Info[4]), id: e.Info[5],
+		buckets: e.Info[1] & (opensBit - 1), opens: e.Info[1]&opensBit != 0, segment: uint32(e.Info[1]>>segmentShift) * segmentUnit, seed: e.Info[2], limit: e.Info[limitWord], maxValue: uint32(e.Info[4]), id: e.Info[5],
 	}
 	if err := Stores.CheckPart(e, node); err != nil {
 		return g, err
 	}
 	if g.slots == 0 || g.lockSize+uint64(g.slots+1)*slotSize > g.bucketSize || g.bucketSize%64 != 0 ||
-		g.buckets == 0 || g.buckets > 1<<40 || e.Length != g.tableSize() || e.Addr%chunkUnit != 0 {
+		g.buckets == 0 || e.Length != g.tableSize() || e.Addr%chunkUnit != 0 {
 		return g, fmt.Errorf("%w: geometry %+v with %d bytes at %v", ErrCorrupt, g, e.Length, e.Addr)
 	}
 	return g, nil
@@ -191,7 +207,8 @@ type Store struct {
 	cfg    Config
 	geo    geometry
 	places locations
-	locked bool // gets take the lock
+	locked bool             // gets take the lock
+	graces []*reclaim.Grace // of each part
 
 	unsettled unsettled
 	uploads   *uploads // of this compute node, through all losses
@@ -217,6 +234,7 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ *Store, err error) {
 	s = &Store{Collection: s.Collection, newest: s.newest, uploads: s.uploads, cfg: cfg, geo: newGeometry(&cfg, port.Rand)}
 	s.h.Init(s.Collection)
+	s.graces = make([]*reclaim.Grace, len(s.h.Parts))
 	var before *handle.Handle
 	if old != nil {
 		s.geo, before = old.geo, &old.h
@@ -241,6 +259,9 @@ func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ 
 			return nil, fmt.Errorf("objstore: open %q on %v: %w", cfg.Name, cfg.Nodes[i], err)
 		}
 		s.h.Inherit(before, i)
+		if before != nil && s.h.Parts[i] == before.Parts[i] {
+			s.graces[i] = old.graces[i]
+		}
 		if err := s.compare(&given); err != nil {
 			return nil, err // before anything is made on another node
 		}
@@ -328,6 +349,8 @@ func (s *Store) adopt(port fabric.Port, i int, r *memory.Region, e memory.Entry)
 	if i == 0 {
 		s.h.Survivors = e.Info[survivorsWord] != 0
 	}
+	s.graces[i] = new(reclaim.Grace)
+	s.graces[i].Init(e.Addr.Add(graceOffset))
 	end := handle.End(r, offsetBits)
 	return s.h.Adopt(port, i, r, e, end, s.division(end))
 }
@@ -344,6 +367,9 @@ func (cfg *Config) fill() error {
 	}
 	if cfg.AccessRefreshS == 0 {
 		cfg.AccessRefreshS = defaultAccessRefreshS
+	}
+	if cfg.EpochNs == 0 {
+		cfg.EpochNs = defaultEpochNs
 	}
 	switch {
 	case len(cfg.Nodes) == 0 || len(cfg.Nodes) > maxNodes:

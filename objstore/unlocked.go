@@ -145,6 +145,10 @@ func (c *Client) doUnlocked(ops []fabric.Op) error {
 // getUnlocked is Get without the lock; done is false if that did not do.
 func (c *Client) getUnlocked(k *work) (it Item, done bool, err error) {
 	s, err := c.tryRead(k)
+	if err == nil && s == unclear && c.s.geo.opens { // a holder of the lock would keep others from setting it without
+		*k = work{place: k.place, n: k.n, key: k.key, segment: k.segment, head: k.head, value: k.value}
+		s, err = c.tryRead(k)
+	}
 	switch {
 	case err != nil:
 		return Item{}, true, err

@@ -294,6 +294,9 @@ func (c *client) drawOp(uniques map[string]uint64) oracle.StoreOp {
 	o := oracle.StoreOp{Client: int(c.port.ID()), Key: "key" + strconv.Itoa(int(c.d.Uint64n(uint64(c.w.s.Keys))))}
 	o.Method = pick(&c.d, "get", "get", "get", "set", "set", "add", "replace", "cas", "cas", "append", "prepend",
 		"delete", "incr", "decr", "touch")
+	if c.w.s.Open > 0 && c.d.percent(70) {
+		o.Method = "set"
+	}
 	switch o.Method {
 	case "incr", "decr":
 		o.Arg = strconv.Itoa(c.d.between(1, 9))

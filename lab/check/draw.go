@@ -90,6 +90,8 @@ const (
 	TreeRepair  Class = "treerepair"
 	// StoreLarge: the object store with values in segments, under the faults of the other classes of stores but lost memory. By name, as StoreRepair.
 	StoreLarge Class = "storelarge"
+	// StoreOpen: the object store with slots that open, under the faults of the other classes of stores. By name, as StoreRepair.
+	StoreOpen Class = "storeopen"
 )
 
 // Classes lists all classes.
@@ -104,7 +106,7 @@ func ParseClasses(list string) ([]Class, error) {
 	}
 	var out []Class
 	for n := range strings.SplitSeq(list, ",") {
-		if all := append(Classes(), StoreRepair, TreePromote, TreeRepair, StoreLarge); !slices.Contains(all, Class(n)) {
+		if all := append(Classes(), StoreRepair, TreePromote, TreeRepair, StoreLarge, StoreOpen); !slices.Contains(all, Class(n)) {
 			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, all)
 		}
 		out = append(out, Class(n))
@@ -189,7 +191,7 @@ func (s *Scenario) shape(d *drawer) {
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
 		s.layoutFor(d)
-	case Store, StoreCrash, StoreRestart, StoreLost, StoreExpiry, StoreEvict, StoreBreak, StorePromote, StoreRepair, StoreLarge:
+	case Store, StoreCrash, StoreRestart, StoreLost, StoreExpiry, StoreEvict, StoreBreak, StorePromote, StoreRepair, StoreLarge, StoreOpen:
 		s.Locks, s.Reads, s.Keys, s.Values = 0, 0, d.between(1, 4), pick(d, 0, 20, 200, 3000)
 		s.Clients = d.between(1, 4)
 		if d.percent(25) {
@@ -201,8 +203,11 @@ func (s *Scenario) shape(d *drawer) {
 	if s.Class == StoreExpiry || s.Class == StoreEvict {
 		s.lifetime(d)
 	}
-	if s.Class == StoreLarge {
+	switch s.Class {
+	case StoreLarge:
 		s.segments(d)
+	case StoreOpen:
+		s.openSlots(d)
 	}
 	switch s.Class {
 	case Tree, TreeCrash, TreeRestart, TreeBreak, TreePromote, TreeRepair:
@@ -246,7 +251,7 @@ func (s *Scenario) extras(seed uint64) {
 	share := func(stream uint64, p int) bool { return (&drawer{sim.NewRand(seed, stream)}).percent(p) }
 	s.strays(seed)
 	if s.Keys > 0 {
-		if s.Tree == 0 && share(streamPaper, 30) {
+		if s.Tree == 0 && s.Open == 0 && share(streamPaper, 30) {
 			s.Paper = 1
 		}
 		return
@@ -384,6 +389,8 @@ func (s *Scenario) faults(d *drawer) {
 		s.lifetimeFaults(d)
 	case StoreLarge:
 		s.largeFaults(d)
+	case StoreOpen:
+		s.openFaults(d)
 	case StoreCrash, TreeCrash:
 		s.crashAllBut(d, pick(d, s.kill, s.kill, s.zombie))
 	}

@@ -23,6 +23,9 @@ type reclaimer interface {
 const (
 	minReclaimNs = 20 * fabric.Microsecond
 	maxReclaimNs = 10 * fabric.Millisecond
+	openWithinNs = 3 * fabric.Millisecond
+	// openReclaimNs is how often one looks where slots open, which takes several epochs.
+	openReclaimNs = 50 * fabric.Microsecond
 )
 
 // reclaimer returns a client of a node's store or tree, over a Port of a node.
@@ -44,7 +47,7 @@ func (w *world) reclaimer(n, of *node, p fabric.Port) (reclaimer, error) {
 // startReclaimers starts a reclaimer on each node. That of the witness reclaims all the time, whether or not a node has crashed.
 func (w *world) startReclaimers() {
 	for i, n := range w.nodes {
-		witness := i == w.s.CNs && !w.s.loses() && w.s.Copies == 0 // a round that fails because memory is gone is tried again after seconds
+		witness := i == w.s.CNs && !w.s.loses() && w.s.Copies == 0 && (w.s.Open == 0 || w.s.Seed%4 == 0) // a round that fails because memory is gone is tried again after seconds
 		if witness {
 			w.looking = true
 		}
@@ -70,7 +73,11 @@ func (w *world) reclaim(cn int, p fabric.Port, more func() bool) {
 				pause = minReclaimNs
 			}
 			_ = p.Pause(p.Now() + pause)
-			pause = min(pause*5/4, maxReclaimNs)
+			most := maxReclaimNs
+			if w.s.Open > 0 && w.c.Now() < openWithinNs {
+				most = openReclaimNs
+			}
+			pause = min(pause*5/4, most)
 		}
 		if err != nil && !w.toleratesReclaim(cn, "tend", err) {
 			return

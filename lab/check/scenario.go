@@ -33,6 +33,8 @@ type Scenario struct {
 	Repair int `key:"repair"`
 	// Segment is the length of segments, of values of the object store that are larger; 0: no value has segments.
 	Segment int `key:"segment"`
+	// Open: 1: slots of the object store open, and sets of their keys take no lock.
+	Open int `key:"open"`
 
 	Lock   string `key:"lock"` // one of the baseline locks; "": DecLock, under Policy
 	Policy string `key:"policy"`

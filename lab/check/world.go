@@ -409,6 +409,7 @@ func (w *world) openOn(n *node, p fabric.Port) (err error) {
 	n.store, err = objstore.Open(p, objstore.Config{
 		Name: "check", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), Objects: uint64(objects), MaxValue: maxValue, Segment: uint32(w.s.Segment),
 		NoEvict: w.s.Room == 0 || w.s.NoEvict != 0, MemoryLimit: uint64(w.s.Room), Paper: w.s.Paper != 0, AccessRefreshS: 1, Creating: &n.creating,
+		OpenSlots: w.s.Open != 0, EpochNs: 1,
 	})
 	return err
 }

@@ -231,6 +231,24 @@ func (s *Session) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	return busy, h.of.kind.Wrap(err)
 }
 
+// GraceStep does this compute node's part in counting the epochs of each part (reclaim.Grace), which last so long at least.
+func (s *Session) GraceStep(view func() fabric.View, every fabric.Time, of func(part int) *reclaim.Grace) error {
+	if err := s.Begin(); err != nil {
+		return err
+	}
+	defer s.End()
+	h := s.hooks.Handle()
+	if !h.UpToDate() || h.Survivors {
+		return nil
+	}
+	for i := range h.Parts {
+		if err := h.Member.GraceStep(of(i), &owner{s, view, false}, every); err != nil {
+			return h.of.kind.Wrap(err)
+		}
+	}
+	return nil
+}
+
 // Drain gives the blocks of memory that this compute node keeps free back.
 func (s *Session) Drain() error {
 	if err := s.Begin(); err != nil {

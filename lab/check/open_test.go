@@ -1,0 +1,32 @@
+package check
+
+import (
+	"context"
+	"testing"
+
+	"github.com/declock/declock/fabric/sim"
+)
+
+// Stores with slots that open, under the faults of other classes of stores.
+func TestStoreOpen(t *testing.T) {
+	runs := 200
+	if testing.Short() {
+		runs = 60
+	}
+	u, err := Faults(context.Background(), Options{Classes: []Class{StoreOpen}, First: *flagFirst, Runs: runs, Keep: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range u.Failures {
+		t.Errorf("%v", f)
+	}
+	for _, e := range []sim.FaultEffect{sim.Kills, sim.Stale, sim.Broken} {
+		if u.Effects[e] == 0 {
+			t.Errorf("no %v in %d runs", e, u.Runs)
+		}
+	}
+	if u.Open < uint64(runs) {
+		t.Errorf("%d sets without the lock: that is too little", u.Open)
+	}
+	t.Logf("%d operations, %d sets without the lock, %v", u.Grants, u.Open, &u.Effects)
+}
