@@ -270,6 +270,8 @@ type work struct {
 	tail         []byte // of what is stored, behind the bytes that are in a buffer of the client: lent to the Port
 	unknown      bool   // whether it was stored
 	set          bool   // whatever was there
+	openSlot     bool   // of such, whose slot may be k.slot, which is open
+	insist       bool   // of such: under the lock
 
 	hint      slotWord    // where the object may be, if the location cache does not know
 	handedOff bool        // what was found came with a handoff
@@ -342,6 +344,10 @@ func (c *Client) find(k *work) error {
 				continue
 			}
 			if c.s.geo.opens && w.open() {
+				if k.set && k.depth == 0 && !k.insist && c.opens(k.n) {
+					k.slot, k.word, k.openSlot = a.Add(uint64(i)*slotSize), w, true
+					return nil
+				}
 				var err error
 				if w, err = c.holdKey(k, a.Add(uint64(i)*slotSize), w); err != nil {
 					return err

@@ -2,6 +2,7 @@ package objstore
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
@@ -140,44 +141,106 @@ func (c *Client) holdSlot(a fabric.Addr, w slotWord) (slotWord, error) {
 	return w, nil
 }
 
+// An openSlot is an open slot that a key was found in, in an epoch: it is the key's as long as it is open, for operations that began in that epoch.
+type openSlot struct {
+	key   string
+	slot  fabric.Addr
+	epoch uint64
+	word  atomic.Uint64 // that the slot had, perhaps
+}
+
+// openSlots are those that a compute node knows, by hash.
+type openSlots [1 << 12]atomic.Pointer[openSlot]
+
+func (s *openSlots) at(hash uint64) *atomic.Pointer[openSlot] {
+	return &s[hash>>locationShift%uint64(len(s))]
+}
+
+func (k *work) isAt(x *openSlot, epoch uint64) bool {
+	return x != nil && x.epoch == epoch && x.key == string(k.key) // the key says which part and bucket
+}
+
+func (c *Client) epoch(k *work) (uint64, error) {
+	e, err := c.s.graces[k.node].Epoch(func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
+	if err != nil {
+		return 0, fmt.Errorf("objstore: %w", err)
+	}
+	return e, nil
+}
+
+// noteOpen notes that the key was found in an open slot since the operation began.
+func (c *Client) noteOpen(k *work, w slotWord) {
+	if epoch, err := c.epoch(k); err == nil {
+		x := &openSlot{key: string(k.key), slot: k.slot, epoch: epoch}
+		x.word.Store(uint64(w))
+		c.s.spots.at(k.hash).Store(x)
+	}
+}
+
 // setOpen stores the object in b and k.tail in chunk ch without the lock, if the key is in an open slot. If it is not done, nothing has changed, and the chunk is the caller's.
 func (c *Client) setOpen(k *work, b []byte, o Options, ch chunk) (done bool, err error) {
-	if w, _ := c.s.places.get(k.hash); w == 0 || !w.open() {
-		return false, nil
-	}
 	// Before the key is looked for: what happens to the slot from then on happens in this epoch or the next.
-	if _, err := c.s.graces[k.node].Epoch(func(ops []fabric.Op) error { return lock.Do(c.l, ops) }); err != nil {
-		return true, fmt.Errorf("objstore: %w", err)
+	epoch, err := c.epoch(k)
+	if err != nil {
+		return true, err
 	}
-	if s, err := c.tryRead(k); err != nil || s != present || !k.word.open() {
-		return err != nil, err
+	at := c.s.spots.at(k.hash)
+	x := at.Load()
+	if !k.isAt(x, epoch) {
+		w, _ := c.s.places.get(k.hash)
+		look := func() (outcome, error) { return c.tryRead(k) }
+		if k.openSlot {
+			look = func() (outcome, error) { return c.tryReadAt(k, k.slot, k.word) }
+		} else if w == 0 || !w.open() {
+			return false, nil
+		}
+		if s, err := look(); err != nil || s != present || !k.word.open() {
+			return err != nil, err
+		}
+		x = &openSlot{key: string(k.key), slot: k.slot, epoch: epoch}
+		x.word.Store(uint64(k.word))
+		at.Store(x)
 	}
 	h := header{access: access{second: c.now()}, expiry: c.expiryOf(o), flags: o.Flags, valueLen: uint32(len(b) + len(k.tail) - headerSize - len(k.key))}
 	n, err := c.encodeObject(k, &h, ch, b)
 	if err != nil {
 		return true, err
 	}
-	w := makeSlot(k.fp, ch, uint64(len(b)+len(k.tail)), openTag(k.word.tag()))
-	c.before[n] = fabric.CAS(k.slot, uint64(k.word), uint64(w))
-	cas := &c.before[n]
-	if err := lock.Do(c.l, c.before[:n+1]); err != nil {
-		c.s.places.put(k.hash, 0, 0)
-		c.lose(k.n, ch)
-		k.unknown = true
-		return true, fmt.Errorf("objstore: set: %w", err)
+	was := slotWord(x.word.Load())
+	size := uint64(len(b) + len(k.tail))
+	w := makeSlot(k.fp, ch, size, openTag(was.tag()))
+	c.before[n] = fabric.CAS(x.slot, uint64(was), uint64(w))
+	ops, cas := c.before[:n+1], &c.before[n]
+	for seen := false; ; seen = true {
+		if err := lock.Do(c.l, ops); err != nil {
+			at.CompareAndSwap(x, nil)
+			c.s.places.put(k.hash, 0, 0)
+			c.lose(k.n, ch)
+			k.unknown = true
+			return true, fmt.Errorf("objstore: set: %w", err)
+		}
+		old := slotWord(cas.Old)
+		if cas.Swapped() {
+			x.word.Store(uint64(w))
+			c.s.places.put(k.hash, w, h.unique)
+			c.free(k.n, was.chunk())
+			break
+		}
+		if !old.open() || old.fp() != k.fp {
+			at.CompareAndSwap(x, nil)
+			return false, nil
+		}
+		x.word.Store(uint64(old))
+		if seen { // another set has replaced the object since
+			c.stats.Overtaken++
+			c.free(k.n, ch)
+			break
+		}
+		was, w = old, makeSlot(k.fp, ch, size, openTag(old.tag()))
+		c.before[0] = fabric.CAS(x.slot, uint64(old), uint64(w))
+		ops, cas = c.before[:1], &c.before[0]
 	}
 	c.stats.Open++
-	switch old := slotWord(cas.Old); {
-	case cas.Swapped():
-		c.s.places.put(k.hash, w, h.unique)
-		c.free(k.n, k.word.chunk())
-	case old.open() && old.fp() == k.fp: // another set has replaced the object
-		c.stats.Overtaken++
-		c.free(k.n, ch)
-	default:
-		c.stats.Open--
-		return false, nil
-	}
 	c.stats.Stores++
 	c.stats.BytesWritten += uint64(h.valueLen)
 	return true, nil

@@ -223,6 +223,21 @@ func (c *Client) storeOnce(k *work, b []byte, o Options, cond condition, unique 
 		c.free(k.n, ch)
 		return err
 	}
+	if k.openSlot {
+		if err := c.unlock(nil); err != nil {
+			c.free(k.n, ch)
+			return err
+		}
+		before := *k
+		if done, err := c.setOpen(k, b, o, ch); done {
+			return err
+		}
+		*k = work{place: before.place, n: before.n, key: before.key, need: before.need, head: before.head, value: before.value, tail: before.tail, set: true, insist: true}
+		if err := c.lookup(k, lock.Exclusive); err != nil {
+			c.free(k.n, ch)
+			return err
+		}
+	}
 	clock := c.Clock()
 	if err := cond.check(k.found && !k.h.expired(clock), k.h.unique, unique); err != nil {
 		c.free(k.n, ch)
@@ -268,6 +283,9 @@ func (c *Client) storeObject(k *work, h *header, ch chunk, b []byte) error {
 		return err
 	}
 	c.s.places.put(k.hash, w, h.unique)
+	if c.s.geo.opens && w.open() {
+		c.noteOpen(k, w)
+	}
 	if !k.segment {
 		c.stats.Stores++
 	}

@@ -209,6 +209,7 @@ type Store struct {
 	places locations
 	locked bool             // gets take the lock
 	graces []*reclaim.Grace // of each part
+	spots  openSlots        // open slots
 
 	unsettled unsettled
 	uploads   *uploads // of this compute node, through all losses
