@@ -272,6 +272,7 @@ type work struct {
 	set          bool   // whatever was there
 	openSlot     bool   // of such, whose slot may be k.slot, which is open
 	insist       bool   // of such: under the lock
+	noted        uint64 // epoch of a Grace before it is published, if slots open
 
 	hint      slotWord    // where the object may be, if the location cache does not know
 	handedOff bool        // what was found came with a handoff

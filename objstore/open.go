@@ -80,10 +80,11 @@ func (c *Client) tagFor(k *work, unique uint64, set bool) (uint8, error) {
 		}
 		return uint8(unique), nil
 	}
-	epoch, err := c.s.graces[k.node].Epoch(func(ops []fabric.Op) error { return lock.Do(c.l, ops) })
+	epoch, err := c.epoch(k)
 	if err != nil {
-		return 0, fmt.Errorf("objstore: %w", err)
+		return 0, err
 	}
+	k.noted = epoch
 	if !k.found {
 		return newTag(epoch, unique), nil
 	}
@@ -141,7 +142,7 @@ func (c *Client) holdSlot(a fabric.Addr, w slotWord) (slotWord, error) {
 	return w, nil
 }
 
-// An openSlot is an open slot that a key was found in, in an epoch: it is the key's as long as it is open, for operations that began in that epoch.
+// An openSlot is an open slot that a key was found in, after its compute node had come to an epoch: it is the key's as long as it is open, for operations of that epoch.
 type openSlot struct {
 	key   string
 	slot  fabric.Addr
@@ -168,43 +169,56 @@ func (c *Client) epoch(k *work) (uint64, error) {
 	return e, nil
 }
 
-// noteOpen notes that the key was found in an open slot since the operation began.
+// noteOpen notes that the key's slot was opened with w, after k.noted had been looked up: one of the epoch that there is by now may be too late, for the slot may
+// have become another key's since.
 func (c *Client) noteOpen(k *work, w slotWord) {
-	if epoch, err := c.epoch(k); err == nil {
-		x := &openSlot{key: string(k.key), slot: k.slot, epoch: epoch}
-		x.word.Store(uint64(w))
-		c.s.spots.at(k.hash).Store(x)
-	}
+	x := &openSlot{key: string(k.key), slot: k.slot, epoch: k.noted}
+	x.word.Store(uint64(w))
+	c.s.spots.at(k.hash).Store(x)
 }
 
-// setOpen stores the object in b and k.tail in chunk ch without the lock, if the key is in an open slot. If it is not done, nothing has changed, and the chunk is the caller's.
-func (c *Client) setOpen(k *work, b []byte, o Options, ch chunk) (done bool, err error) {
+// openSlotOf returns the open slot that the key is in; nil if it is not known to be in one.
+func (c *Client) openSlotOf(k *work) (*openSlot, error) {
 	// Before the key is looked for: what happens to the slot from then on happens in this epoch or the next.
 	epoch, err := c.epoch(k)
 	if err != nil {
-		return true, err
+		return nil, err
 	}
 	at := c.s.spots.at(k.hash)
 	x := at.Load()
-	if !k.isAt(x, epoch) {
-		w, _ := c.s.places.get(k.hash)
-		look := func() (outcome, error) { return c.tryRead(k) }
-		if k.openSlot {
-			look = func() (outcome, error) { return c.tryReadAt(k, k.slot, k.word) }
-		} else if w == 0 || !w.open() {
-			return false, nil
-		}
-		if s, err := look(); err != nil || s != present || !k.word.open() {
-			return err != nil, err
-		}
-		x = &openSlot{key: string(k.key), slot: k.slot, epoch: epoch}
-		x.word.Store(uint64(k.word))
-		at.Store(x)
+	if k.isAt(x, epoch) {
+		return x, nil
 	}
+	s := unclear
+	if k.openSlot {
+		s, err = c.tryReadAt(k, k.slot, k.word)
+	} else if w, _ := c.s.places.get(k.hash); w != 0 && w.open() {
+		s, err = c.tryRead(k)
+	}
+	if err != nil || s != present || !k.word.open() {
+		return nil, err
+	}
+	x = &openSlot{key: string(k.key), slot: k.slot, epoch: epoch}
+	x.word.Store(uint64(k.word))
+	at.Store(x)
+	return x, nil
+}
+
+// setOpen stores the object in b and k.tail in chunk ch without the lock, if the key is in an open slot. If not, and without an error, nothing has changed, and the chunk is the caller's.
+func (c *Client) setOpen(k *work, b []byte, o Options, ch chunk) (done bool, err error) {
+	x, err := c.openSlotOf(k)
+	if err != nil {
+		c.free(k.n, ch)
+	}
+	if x == nil {
+		return false, err
+	}
+	at := c.s.spots.at(k.hash)
 	h := header{access: access{second: c.now()}, expiry: c.expiryOf(o), flags: o.Flags, valueLen: uint32(len(b) + len(k.tail) - headerSize - len(k.key))}
 	n, err := c.encodeObject(k, &h, ch, b)
 	if err != nil {
-		return true, err
+		c.free(k.n, ch)
+		return false, err
 	}
 	was := slotWord(x.word.Load())
 	size := uint64(len(b) + len(k.tail))

@@ -3,6 +3,7 @@ package objstore
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -363,6 +364,90 @@ func openSlotStays(t *testing.T, at int) (met bool) {
 		t.Errorf("slot of the other key when all is over: %v", w)
 	}
 	return true
+}
+
+// A port that does something after each chain.
+type afterPort struct {
+	fabric.Port
+	after func()
+}
+
+func (p *afterPort) Do(ops []fabric.Op) error {
+	err := p.Port.Do(ops)
+	p.after()
+	return err
+}
+
+// An open slot is remembered with an epoch from before it was opened: while the set that opened it waits for its chain to complete, another key may come to the slot, and epochs pass.
+func TestOpenSlotIsNotedInTime(t *testing.T) {
+	remembered := 0
+	for seed := range uint64(400) {
+		if openSlotNoted(t, rand.New(rand.NewPCG(seed, 1))) {
+			remembered++
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	if remembered < 5 {
+		t.Errorf("of 400 sets %d went to a slot that was remembered, and had become another key's", remembered)
+	}
+}
+
+func openSlotNoted(t *testing.T, r *rand.Rand) (remembered bool) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 2)
+	p := &afterPort{w.port(0), func() {}}
+	s := w.open(0, w.openSlots())
+	c, err := s.Client(cas.New(p, cas.Config{Plain: true}))
+	wantErr(t, "client", err, nil)
+	near, far := w.plainClient(0, s), w.plainClient(1, w.open(1, w.openSlots()))
+	twin := twinOf(s, "k")
+	step := func(most int) {
+		for _, x := range r.Perm(2) {
+			k := []*Client{near, far}[x]
+			for range r.IntN(most + 1) {
+				wantErr(t, "pause", k.port.Pause(k.port.Now()+2), nil)
+				_, err := k.ReclaimStep(func() fabric.View { return fabric.View{Live: fabric.CNSet{^uint64(0)}} })
+				wantErr(t, "tend", err, nil)
+			}
+		}
+	}
+	wantErr(t, "set", c.Set(b("k"), b("a"), Options{}), nil)
+	pass(t, near, far)
+	step(3)
+	p.after = func() {
+		if w := wordOf(t, near, "k"); !w.open() {
+			return
+		}
+		p.after = func() {}
+		wantErr(t, "delete", far.Delete(b("k")), nil)
+		wantErr(t, "set", far.Set(b(twin), b("1"), Options{}), nil)
+		step(3)
+		step(3)
+	}
+	wantErr(t, "set", c.Set(b("k"), b("b"), Options{}), nil)
+	step(3)
+	last := "1"
+	slow := &slowPort{Port: p.Port, between: func() {}}
+	late, err := s.Client(cas.New(slow, cas.Config{Plain: true}))
+	wantErr(t, "client", err, nil)
+	x := s.spots.at(s.locate(b("k")).hash).Load()
+	epoch, err := s.graces[0].Epoch(near.port.Do)
+	wantErr(t, "epoch", err, nil)
+	remembered = x != nil && x.epoch == epoch
+	slow.between = func() {
+		slow.between = func() {}
+		for i := range 8 {
+			step(4)
+			last = fmt.Sprint("2", i)
+			wantErr(t, "set", far.Set(b(twin), b(last), Options{}), nil)
+		}
+	}
+	wantErr(t, "set", late.Set(b("k"), b("c"), Options{}), nil)
+	wantValue(t, near, twin, last)
+	wantValue(t, near, "k", "c")
+	mustBeSound(t, near)
+	return remembered
 }
 
 // twinOf returns another key with a key's fingerprint, in the same bucket.

@@ -212,31 +212,28 @@ func (c *Client) storeOnce(k *work, b []byte, o Options, cond condition, unique 
 	if err != nil {
 		return err
 	}
+	begun := *k
 	if k.set = cond == always; k.set && c.opens(k.n) {
-		before := *k
-		if done, err := c.setOpen(k, b, o, ch); done {
+		if done, err := c.setOpen(k, b, o, ch); done || err != nil {
 			return err
 		}
-		*k = before
+		begun.set = true
+		*k = begun
 	}
-	if err := c.lookup(k, lock.Exclusive); err != nil {
+	err = c.lookup(k, lock.Exclusive)
+	if err == nil && k.openSlot {
+		if err = c.unlock(nil); err == nil {
+			if done, err := c.setOpen(k, b, o, ch); done || err != nil {
+				return err
+			}
+			*k = begun
+			k.insist = true
+			err = c.lookup(k, lock.Exclusive)
+		}
+	}
+	if err != nil {
 		c.free(k.n, ch)
 		return err
-	}
-	if k.openSlot {
-		if err := c.unlock(nil); err != nil {
-			c.free(k.n, ch)
-			return err
-		}
-		before := *k
-		if done, err := c.setOpen(k, b, o, ch); done {
-			return err
-		}
-		*k = work{place: before.place, n: before.n, key: before.key, need: before.need, head: before.head, value: before.value, tail: before.tail, set: true, insist: true}
-		if err := c.lookup(k, lock.Exclusive); err != nil {
-			c.free(k.n, ch)
-			return err
-		}
 	}
 	clock := c.Clock()
 	if err := cond.check(k.found && !k.h.expired(clock), k.h.unique, unique); err != nil {

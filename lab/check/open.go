@@ -40,7 +40,7 @@ func (s *Scenario) openFaults(d *drawer) {
 	case 6:
 		s.Keys, s.Values = d.between(4, 16), pick(d, 20, 200)
 		all := uint64(s.Keys*(128+s.Values)) * uint64(d.between(30, 120)) / 100
-		s.Room, s.NoEvict = int(all/uint64(s.MNs))+512, d.between(0, 1)
+		s.Room, s.NoEvict = int(all/uint64(s.MNs))+2048, d.between(0, 1)
 		s.layoutFor(d)
 	}
 }
