@@ -209,7 +209,7 @@ type Store struct {
 	places locations
 	locked bool             // gets take the lock
 	graces []*reclaim.Grace // of each part
-	spots  openSlots        // open slots
+	spots  *openSlots       // if slots open: those that are known
 
 	unsettled unsettled
 	uploads   *uploads // of this compute node, through all losses
@@ -278,6 +278,9 @@ func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ 
 		s.cfg.CacheEntries = int(min(s.cfg.Objects, defaultCacheEntries))
 	}
 	s.places.init(s.cfg.CacheEntries)
+	if s.geo.opens {
+		s.spots = new(openSlots)
+	}
 	s.locked = cfg.Paper || !port.Caps().ReadsInOrder
 	return s, nil
 }
