@@ -19,7 +19,7 @@ func leftOf(m member.Member) time.Duration {
 	if !ok {
 		return leaseLook
 	}
-	return l.LeasedUntil() - boottime.Now()
+	return l.LeasedUntil() - boottime.Near()
 }
 
 // lapsed returns fabric.ErrFenced if the node's lease has run out by its own clock. The coordinator gives the node up later, if at all.
