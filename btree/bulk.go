@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/memory/handle"
 )
 
 // BulkOptions of BulkLoad.
@@ -21,7 +22,8 @@ type BulkOptions struct {
 // (lock.ErrDeadlock). If it panics, the tree is as it was, and the panic goes on.
 //
 // ErrNotEmpty: the tree has keys; ErrOrder: a key is not greater than the one before. After an error the tree is as it was,
-// and what was written is lost to the tree until this compute node closes it or crashes. If a compute node crashes
+// and what was written is lost to the tree until this compute node closes it or crashes. On replicated memory it waits at its beginning
+// for a memory node that is being replaced; one that is replaced later ends it, and the error says to load again. If a compute node crashes
 // between the two last operations, the tree is right, and slow until it is repaired.
 func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error {
 	if err := c.start(nil, nil); err != nil {
@@ -46,22 +48,49 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 		c.value = nil
 		defer c.port.Free(result)
 	}
-	if err := c.lock(&c.n, c.left, c.t.first); err != nil {
+	l := &loader{c: c, most: c.t.geo.nodeSize * o.FillPercent / 100}
+	if err := c.outlast(l.begin); err != nil {
 		return err
 	}
-	l := &loader{c: c, most: c.t.geo.nodeSize * o.FillPercent / 100}
-	err := l.empty()
-	if err == nil {
-		err = l.load(pairs)
-	}
+	err := l.load(pairs)
 	if err != nil {
 		l.lose()
-		return c.unlock(err)
+		return l.replaced(c.unlock(err))
 	}
 	if len(l.levels) == 0 {
 		return c.unlock(nil)
 	}
-	return l.publish()
+	return l.replaced(l.publish())
+}
+
+// begin locks the first leaf of a tree that is empty, and may be changed.
+func (l *loader) begin() error {
+	c := l.c
+	if err := c.lock(&c.n, c.left, c.t.first); err != nil {
+		return err
+	}
+	err := l.empty()
+	for i := range c.t.h.Parts {
+		if err == nil {
+			_, err = c.writable(i)
+		}
+	}
+	if err != nil {
+		return c.unlock(err)
+	}
+	return nil
+}
+
+// replaced says what to do if a load has failed because a memory node was replaced. It is not done here: the first leaf may have been another client's meanwhile, and a new backup may lack what was
+// written before.
+func (l *loader) replaced(err error) error {
+	switch {
+	case err == nil || !l.c.t.h.Replicated() || !handle.Replaced(err):
+		return err
+	case l.c.uncertain:
+		return fmt.Errorf("btree: bulk load: a memory node was replaced at its end: the tree has all of it, or is empty, and then load again: %w", err)
+	}
+	return fmt.Errorf("btree: bulk load: a memory node was replaced meanwhile, and the tree is empty: load again: %w", err)
 }
 
 // load writes all nodes but the first leaf. If the sequence does not come back (it panics, or ends its goroutine), the lock is released

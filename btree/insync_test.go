@@ -20,6 +20,9 @@ func TestMinInSync(t *testing.T) {
 	}
 	c.unsettle(ptr(c.t.root.Load()))
 	wantErr(t, "settle", c.settleAll(), nil) // that is done without the minimum, and nothing else is
+	cfg := w.config()
+	cfg.Name = "empty"
+	empty := w.client(0, w.open(0, cfg))
 	w.c.KillMN(w.c.Group(mn).Replicas[1].ID)
 	wantErr(t, "a put that the backup has missed", c.Put(keyOf(1), []byte("x")), fabric.ErrTooFewCopies)
 	used := func() int {
@@ -30,10 +33,12 @@ func TestMinInSync(t *testing.T) {
 		return int(c.stats.Leaked)
 	}
 	before := used()
+	load := func() error { return empty.BulkLoad(pairsTo(loadedPairs), BulkOptions{}) }
 	for what, change := range map[string]func() error{
 		"put":    func() error { return c.Put(keyOf(1), []byte("y")) },
 		"large":  func() error { return c.Put(keyOf(2), make([]byte, 5000)) },
 		"new":    func() error { return c.Put(keyOf(200), make([]byte, 100)) },
+		"load":   load,
 		"delete": func() error { return c.Delete(keyOf(3)) },
 	} {
 		if err := change(); !errors.Is(err, fabric.ErrTooFewCopies) || errors.Is(err, fabric.ErrUnknownOutcome) {
@@ -51,4 +56,5 @@ func TestMinInSync(t *testing.T) {
 	w.c.At(c.port.Now()+fabric.Second, func() { w.c.AddBackup(mn, spare) })
 	wantErr(t, "put", c.Put(keyOf(1), []byte("z")), nil)
 	wantErr(t, "settle", c.settleAll(), nil)
+	wantErr(t, "load", load(), nil)
 }

@@ -2,7 +2,6 @@ package btree
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
@@ -31,20 +30,14 @@ type mirrored struct {
 	settling bool
 }
 
-// replicated reports whether the tree is on replicated memory.
-func (t *Tree) replicated() bool {
-	return t.h.Replicated() &&
-		!slices.ContainsFunc(t.h.Parts, func(p *handle.Part) bool { return !p.Missing() && !p.Replicated() })
-}
-
 // outlast executes an operation of the user that changes something, and again if it has failed because a memory node is being replaced and it has published nothing. What was repaired on the
-// way does not count.
+// way does not count. A memory node without copies is not waited for.
 func (c *Client) outlast(try func() error) error {
 	c.uncertain = false
-	if !c.t.replicated() {
+	if !c.t.h.Replicated() {
 		return try()
 	}
-	return c.session.Outlast(c.t.h.Parts, func() bool { return c.uncertain }, try)
+	return c.session.Outlast(c.t.h.Parts, func() bool { return c.uncertain || !c.t.h.OthersAnswer(c.l) }, try)
 }
 
 // do executes a chain of READs on a part. Without a lock it waits while the memory node is being replaced.

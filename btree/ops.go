@@ -159,7 +159,7 @@ func (c *Client) put(key, value, old []byte, when cond) error {
 	k, payload := kindInline, value
 	if len(value) > c.t.geo.maxInline {
 		k, payload = kindOutOfLine, c.outBuf[:]
-		if c.t.replicated() {
+		if c.t.h.Replicated() {
 			value = bytes.Clone(value) // the operation may be begun again
 		}
 	}
@@ -240,7 +240,7 @@ func (c *Client) putEncoded(key, payload, old []byte, k kind, when cond) (replac
 	case when == ifEqual:
 		err = c.compare(&r, old)
 	}
-	if err == nil && k == kindOutOfLine && c.t.replicated() {
+	if err == nil && k == kindOutOfLine && c.t.h.Replicated() {
 		err = c.covered(decodeOutOfLine(payload).at)
 	}
 	if err != nil {

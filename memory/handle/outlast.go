@@ -103,6 +103,11 @@ func (p *Part) answers(l lock.Locker) error {
 	return l.Port().Do(ops[:])
 }
 
+// OthersAnswer reports whether the memory nodes of all parts answer that are there and not replicated.
+func (h *Handle) OthersAnswer(l lock.Locker) bool {
+	return !slices.ContainsFunc(h.Parts, func(p *Part) bool { return !p.Missing() && !p.Replicated() && p.answers(l) != nil })
+}
+
 // A Change says when all backups of a part had a change, and how it shows: a word is what it makes it, in the bits of a mask, and nothing else makes it that. With no mask nothing shows it.
 type Change struct {
 	Term, Epoch uint32
