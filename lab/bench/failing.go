@@ -125,23 +125,8 @@ func (p *mortal) Abandon() error {
 // Shares of transactions with which a client fails.
 var failAxis = Axis{Label: "share of acquisitions with which a client fails", Log: true}
 
-// failing13 is the testbed of ShiftLock's Fig. 13.
-func failing13(name string, rate float64, o Options) (txnRun, Micro) {
-	m := Default(name)
-	m.NIC = "cx5"
-	if name == delayed {
-		m.Lock, m.Tune = "shift-artifact", delay
-	}
-	(&shift4).testbed(&m)
-	m.WarmupNs, m.WindowNs = 60*fabric.Millisecond, 180*fabric.Millisecond
-	if rate >= 1e-3 { // few operations, and many waits of leases
-		m.WindowNs = 540 * fabric.Millisecond
-	}
-	return txnRun{trace: "zipf", sorted: true}, m.sized(o)
-}
-
 var expShift13 = &Experiment{
-	Name: "shift13", Other: true, Apart: true, Title: "ShiftLock's Fig. 13: clients that fail with the lock, or while they wait",
+	Name: "shift13", Other: true, Title: "ShiftLock's Fig. 13: clients that fail with the lock, or while they wait",
 	Paper: "ShiftLock's paper, section 4.8, Zipf 0.99, 50 % reads, lease 10 ms, failure rates of 1e-5 to 1e-2: a client does not release the lock that it has just acquired. ShiftLock recovers, " +
 		"and has a lower goodput than DSLR, of the same order of magnitude: it waits for three leases, DSLR for two. Here another client takes the place of one that has failed. DecLock has no leases: a node releases " +
 		"in the name of its clients, here a lease after one has failed.",
@@ -152,16 +137,18 @@ var expShift13 = &Experiment{
 			if waiting {
 				part, rates = "waits", rates[1:]
 			}
-			for _, rate := range pick(o, rates, rates...) {
-				for _, name := range []string{"dslr", delayed, "declock"} {
-					r, m := failing13(name, rate, o)
-					r.fails = failures{rate: rate, waiting: waiting}
-					if name == "declock" {
-						r.fails.noticed = 10 * fabric.Millisecond
-					}
-					points = append(points, r.point(m, Params{{"part", part}, {"lock", name}, {"rate", rate}}, o))
+			points = append(points, across(pick(o, rates, 1e-4, 1e-2), []string{"dslr", delayed, "declock"}, func(rate float64, name string) Point {
+				m := shiftTxn(name)
+				m.WarmupNs, m.WindowNs = 40*fabric.Millisecond, 80*fabric.Millisecond
+				if rate >= 1e-3 { // few operations, and many waits of leases
+					m.WindowNs = 400 * fabric.Millisecond
 				}
-			}
+				r := txnRun{trace: "zipf", sorted: true, fails: failures{rate: rate, waiting: waiting}}
+				if name == "declock" {
+					r.fails.noticed = 10 * fabric.Millisecond
+				}
+				return r.point(m.sized(o), Params{{"part", part}, {"lock", name}, {"rate", rate}}, o)
+			})...)
 		}
 		return points
 	},
@@ -178,7 +165,8 @@ func judgeShift13(rows Rows) []Claim {
 	ours := holds.OverBest("declock", []string{"dslr", delayed}, "rate", "mops", Most)
 	waiting := waits.Along(delayed, "dslr", "rate", "mops")
 	return []Claim{
-		Claim{Text: "clients fail as holders: ShiftLock's goodput over DSLR's, at most", Unit: "x", Row: behind.String(), Note: both(holds, delayed, "dslr", "rate", "mops")}.AtMost(behind.Most(), 1),
+		Claim{Text: "clients fail as holders: ShiftLock's goodput over DSLR's, at most", Unit: "x", Row: behind.String(), Note: "where few fail, ShiftLock is ahead as it is without failures (shift4), for DSLR's waiters pause. Where many do, the resets of the hottest locks decide: " +
+			both(holds, delayed, "dslr", "rate", "mops") + "; " + both(holds, delayed, "dslr", "rate", "resets")}.AtMost(behind.Most(), 1),
 		Claim{Text: "the same, at least: one order of magnitude", Unit: "x", Row: behind.String()}.AtLeast(behind.Least(), 0.1),
 		Claim{Own: true, Text: "clients fail while they wait: ShiftLock's goodput over DSLR's, at least", Unit: "x", Row: waiting.String()}.AtLeast(waiting.Least(), 0.1),
 		Claim{Own: true, Text: "clients fail as holders: declock's goodput over the best other's, at least", Unit: "x", Row: ours.String()}.AtLeast(ours.Least(), 1),

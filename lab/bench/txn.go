@@ -53,7 +53,7 @@ const (
 func (r txnRun) point(m Micro, params Params, o Options) Point {
 	m = m.WithDefaults()
 	return Point{
-		Cost: 1e8 * float64(min(m.Clients, 64)),
+		Cost: 1e8 * float64(min(m.Clients, 64)), Seeds: 1,
 		Measure: one(params, func(ctx context.Context, seed uint64) (Metrics, error) {
 			r := r
 			r.m = m
