@@ -40,7 +40,8 @@
 // The words "life", "died" and "note" are of the format of the keys: life is the incarnation, gone=died says that the node crashed or was
 // fenced, and the step note records that.
 //
-// Any member may note, forget and change groups: the first does. Each step is one of member.Ledger's, and what the keys
+// Any member may note, forget and change groups: the first does. For what waits for acknowledgements that is a memory node, or a compute node if no memory node is a
+// member: others do not watch ack keys once they have joined, or each change would cost etcd the square of the members. Each step is one of member.Ledger's, and what the keys
 // mean is read into one, which says what the State is, which number is free, and which nodes are to be forgotten.
 // The revision of a State is etcd's.
 //

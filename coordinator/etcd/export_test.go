@@ -33,19 +33,22 @@ func AwaitRevision(ctx context.Context, m member.Member, revision int64) {
 // again when etcd is back.
 func AwaitAck(ctx context.Context, m member.Member) {
 	own := m.(*membership)
-	var written int64
-	if err := own.await(ctx, func(v *view) bool {
-		written = v.acks[own.incarnation].modified
-		return v.acks[own.incarnation].n >= uint64(v.history.modified)
-	}); err != nil {
-		panic(err)
-	}
-	for own.acked.Load() < written {
-		if err := ctx.Err(); err != nil {
+	for {
+		v, err := own.lease.c.list(ctx)
+		if err != nil {
 			panic(err)
+		}
+		if a := v.acks[own.incarnation]; a.n >= uint64(v.history.modified) && own.acked.Load() >= a.modified {
+			return
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// SeesAcks reports whether a member's view has the acknowledgement of another of the last change.
+func SeesAcks(m, other member.Member) (sees bool) {
+	m.(*membership).read(func(v *view) { sees = v.acks[other.(*membership).incarnation].n >= uint64(v.history.modified) })
+	return sees
 }
 
 // Forgetting returns what forgets a compute node that has died, by the keys as they are now: false if others were faster.

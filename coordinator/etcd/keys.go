@@ -35,6 +35,9 @@ const (
 	dirServed  = "served/"
 	dirGroup   = "group/"
 
+	// behindAcks is behind all keys of dirAck, which come before all others.
+	behindAcks = "ack0"
+
 	maxRecord = 1 << 16 // bytes of a value: a memory node may know many groups
 	maxAddr   = 512
 )

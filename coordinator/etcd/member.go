@@ -108,6 +108,7 @@ func (m *membership) enter(ctx context.Context, ready func(member.Member), reser
 	if errors.Is(err, errStale) {
 		m.lose()
 	}
+	m.few.Store(err == nil && n.cn)
 	return err
 }
 

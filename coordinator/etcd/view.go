@@ -148,6 +148,7 @@ func (v *view) remove(key string) (changed bool) {
 	n, err := parseNumber(rest)
 	switch {
 	case dir == dirNode && err == nil:
+		delete(v.acks, v.nodes[n].Incarnation) // its own end may not be watched
 		delete(v.nodes, n)
 		delete(v.strange, n)
 	case dir == dirLive && err == nil:
@@ -170,6 +171,16 @@ func (v *view) remove(key string) (changed bool) {
 func (v *view) isMember(n number) bool {
 	r, ok := v.nodes[n]
 	return ok && r.Gone == "" && v.live[n] == r.Incarnation
+}
+
+// hasMemory reports whether a memory node is a member.
+func (v *view) hasMemory() bool {
+	for n := range v.nodes {
+		if !n.cn && v.isMember(n) {
+			return true
+		}
+	}
+	return false
 }
 
 // ledger returns what the keys mean: the rules are member.Ledger's. (It is for asking

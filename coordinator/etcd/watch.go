@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -17,6 +18,9 @@ type watcher struct {
 	c   *Coordinator
 	ctx context.Context
 	own *lease // of the member that watches, or nil
+
+	// few: it follows acknowledgements only while it must. See seesAcks.
+	few atomic.Bool
 
 	mu     sync.Mutex
 	view   *view
@@ -76,8 +80,12 @@ func (w *watcher) await(ctx context.Context, ok func(*view) bool) error {
 func (w *watcher) run() {
 	var wait time.Duration
 	for w.ctx.Err() == nil {
-		if w.follow() {
+		some, listed := w.follow()
+		if some {
 			wait = 0
+		}
+		if listed {
+			continue
 		}
 		// The watch was cut off, or what comes next has been compacted away: list again.
 		for pause(w.ctx, &wait) {
@@ -90,23 +98,38 @@ func (w *watcher) run() {
 	}
 }
 
-// follow applies changes until the watch breaks, or shows what does not continue the view. It reports whether there were any.
-func (w *watcher) follow() (some bool) {
+// seesAcks reports whether the watch is to show acknowledgements. Each member writes one for each change: if all saw them, a change would cost the square of the members. A node
+// that joins waits for those of others. Later, steps that wait for acknowledgements are made by memory nodes, which see all; a compute node makes them if none is a member. (One
+// that is must acknowledge, too: so while it sees nothing, there is no such step to make.)
+func (w *watcher) seesAcks(v *view) bool { return !w.few.Load() || !v.hasMemory() }
+
+// follow applies changes until the watch breaks, or shows what does not continue the view, or is to show other keys. It reports whether there were any, and whether the view has all
+// that the next watch is to continue.
+func (w *watcher) follow() (some, listed bool) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(w.ctx))
 	defer cancel()
 	var from int64
-	w.read(func(v *view) { from = v.revision + 1 })
-	for r := range w.c.client.Watch(ctx, w.c.prefix, clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithPrevKV()) {
+	var acks bool
+	w.read(func(v *view) { from, acks = v.revision+1, w.seesAcks(v) })
+	first := w.c.prefix
+	if !acks {
+		first += behindAcks
+	}
+	for r := range w.c.client.Watch(ctx, first, clientv3.WithRange(clientv3.GetPrefixRangeEnd(w.c.prefix)), clientv3.WithRev(from), clientv3.WithPrevKV()) {
 		if err := r.Err(); err != nil {
 			w.c.report(w.ctx, err)
-			return some
+			return some, false
 		}
 		if !w.apply(r.Events) {
-			return some
+			return some, false
 		}
 		some = true
+		was := acks
+		if w.read(func(v *view) { acks = w.seesAcks(v) }); acks != was {
+			return some, was
+		}
 	}
-	return some
+	return some, false
 }
 
 // apply takes changes into the view. It reports whether they continue it: if not, none of them is taken.
