@@ -99,10 +99,12 @@ func TestStoreRollingRestart(t *testing.T) {
 	}
 }
 
-// A number whose copies are all lost is abandoned, and begins anew with empty memory in a later term.
+// A number whose copies are all lost is abandoned, and begins anew with empty memory in a later term. Stores and a tree that were open all the while report the loss, and can be used; what was on other
+// numbers is there.
 func TestAbandon(t *testing.T) {
 	x := newReplicas(t)
 	g := x.whole().Group(0)
+	users := newLosers(t, x.open())
 	for _, r := range g.Replicas {
 		kill(t, x.mns[r.ID])
 	}
@@ -127,6 +129,7 @@ func TestAbandon(t *testing.T) {
 		}
 		return member.Step{What: "abandon", Change: &member.Change{ID: n.ID, Kind: member.Abandon, Seen: n.Changed}}, nil
 	})
+	users.goOn(x, g)
 	if now := x.whole().Group(0); now.Term <= g.Term || now.Origin == g.Origin {
 		t.Errorf("%+v after %+v", *now, *g)
 	}

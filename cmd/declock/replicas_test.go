@@ -17,8 +17,20 @@ func TestReplicas(t *testing.T) {
 	w := newWorld(t)
 	up, at := w.overTCP("--cns", "1", "--mns", "3", "--replicas", "2")
 	w.shows(at, `mn0 +mn0 +yes +mn\d in sync +2 of 2 +1 `, `mn1 +mn1 +yes +mn\d in sync +2 of 2 +1 `, `mn2 +mn2 +yes +mn\d in sync +2 of 2 +1 `)
+	tree := func(command string, args ...string) string {
+		out, _ := w.run(0, append(append([]string{"tree", command}, at...), args...)...)
+		return strings.TrimSpace(out)
+	}
+	reclaim := func() {
+		if out, _ := w.run(0, append([]string{"check", "--reclaim"}, at...)...); !strings.Contains(out, "sound") || !strings.Contains(out, `tree "tree"`) {
+			t.Errorf("check --reclaim: %s", out)
+		}
+	}
+	tree("put", "k", "1")
+	tree("put", "large", strings.Repeat("v", 5000))
 	replay := append([]string{"replay", "--keys", "500", "--ops", "5k", "--verify"}, at...)
 	w.run(0, replay...)
+	reclaim()
 	pids := slices.DeleteFunc(w.processes("--mem"), func(pid int) bool {
 		args := cmdline(pid)
 		return args[slices.Index(args, "--mem")+1] != "0"
@@ -31,6 +43,11 @@ func TestReplicas(t *testing.T) {
 	}
 	w.shows(at, `mn0 +mn[12] +yes +mn[12] in sync +2 of 2 +2 `, `is up`)
 	w.run(0, replay...)
+	tree("del", "large") // at what serves it now
+	reclaim()
+	if got := tree("get", "k"); got != "1" {
+		t.Errorf("k is %q", got)
+	}
 	one := w.start(append([]string{"declock-mn", "--size", "64MiB", "--mem", "0", "--listen", "127.0.0.1:0"}, at...)...)
 	if code := one.wait(); code != 8 || !strings.Contains(one.stderr.String(), "--replicas 2") || strings.Contains(one.stdout.String(), "ready") {
 		t.Errorf("a memory node without replicas, of a number with copies: %d, %s%s", code, one.stdout.String(), one.stderr.String())
