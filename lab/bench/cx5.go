@@ -40,8 +40,12 @@ var expCx5 = &Experiment{
 		var claims []Claim
 		for _, c := range cx5Points {
 			r := rows.Find("part", c.part, "lock", c.lock)
+			note := c.note
+			if c.lock == "cas" && c.part == "WI" {
+				note += fmt.Sprintf(". Theirs takes 8.8 operations for each, 0.49 x 8.8 = 4.3 M a second. Here it is %.2g M a second, too, but more of them are retries", r.Value("mops")*r.Value("mn_ops_per_op"))
+			}
 			claims = append(claims, Claim{Own: true, Text: fmt.Sprintf("cx5, %s: %s, beside ShiftLock's paper", c.part, c.lock), Unit: "Mops", Paper: c.mops,
-				Note: fmt.Sprintf("%s operations on the memory node for each, p50 %s and p99 %s us. %s", Figure(r.Value("mn_ops_per_op")), Figure(r.Value("p50_us")), Figure(r.Value("p99_us")), c.note)}.Near(valueOf(r, "mops"), 1.5))
+				Note: fmt.Sprintf("%s operations on the memory node for each, p50 %s and p99 %s us. %s", Figure(r.Value("mn_ops_per_op")), Figure(r.Value("p50_us")), Figure(r.Value("p99_us")), note)}.Near(valueOf(r, "mops"), 1.5))
 		}
 		return claims
 	},
