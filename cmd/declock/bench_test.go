@@ -97,3 +97,25 @@ func TestBenchTCP(t *testing.T) {
 		}
 	}
 }
+
+// No money is lost under DecLock's locks when processes are killed that hold them, and the check finds what is lost without locks.
+func TestBank(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("no redis-server (Debian: apt-get install redis-server)")
+	}
+	if _, err := exec.LookPath("go"); err != nil || testing.Short() {
+		t.Skip("lab/peers is built with go, and the runs take seconds")
+	}
+	w := newWorld(t)
+	out, _ := w.run(0, "declock-lab", "bench", "bank", "--run-dir", "DIR", "--source", "../..", "--runs", "2", "--clients", "8", "--window", "800ms", "--locks", "declock; no lock", "--json")
+	var v struct{ Rows []map[string]any }
+	if err := json.Unmarshal([]byte(out), &v); err != nil || len(v.Rows) != 2 {
+		t.Fatalf("%d rows, %v:\n%s", len(v.Rows), err, out)
+	}
+	for i, row := range v.Rows {
+		if lost := row["wrong"].(float64) > 0; lost != (i == 1) || row["transactions"].(float64) == 0 || row["faults"] != 4.0 {
+			t.Errorf("%v", row)
+		}
+	}
+}

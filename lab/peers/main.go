@@ -3,6 +3,8 @@
 //
 // All are driven by the same loop, in one process, in turns: each of the rounds measures each of them for a short time, and
 // what counts is the median of the rounds. Where clients share a lock it is checked that one holds it at a time.
+//
+// With --bank it measures a bank with its data in Redis under each lock, in processes of clients, which it also kills or stops.
 package main
 
 import (
@@ -43,7 +45,20 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.clients, "clients", 32, "clients, where there are many")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each point is measured")
 	flag.DurationVar(&o.window, "window", time.Second, "how long each time")
+	var bank bankFlags
+	var client bankOptions
+	flag.StringVar(&bank.locks, "bank", "", "measure a bank under these locks, with semicolons between: "+lockNames())
+	flag.IntVar(&bank.runs, "runs", 0, "with --bank: runs in which processes are killed, in place of rates")
+	flag.BoolVar(&bank.stops, "stops", false, "with --runs: processes stand still for longer than a lease, and are not killed")
+	flag.StringVar(&client.lock, "bank-client", "", "be a process of a bank's clients, under a lock")
+	flag.IntVar(&client.first, "bank-first", 0, "with --bank-client: the first of its clients, of all")
+	flag.IntVar(&client.customers, "customers", 2, "with --bank-client: customers")
+	flag.DurationVar(&client.think, "think", 0, "with --bank-client: the longest pause between what a transaction reads and writes")
 	flag.Parse()
+	client.cluster, client.etcd, client.redis, client.clients = o.cluster, o.etcd, o.redis, o.clients
+	if client.lock != "" {
+		return bankClients(ctx, &client)
+	}
 	if o.cluster == "" || o.etcd == "" || o.clients < 2 || o.rounds < 1 || o.window <= 0 {
 		return errors.New("want --cluster and --etcd, two clients, one round and a window at least")
 	}
@@ -54,6 +69,15 @@ func run(ctx context.Context) error {
 		}
 		defer server.stop()
 		o.redis = server.addr
+	}
+	config := map[string]any{"clients": o.clients, "rounds": o.rounds, "window": o.window.String(), "redis": redisVersion(ctx, o.redis)}
+	if bank.locks != "" {
+		client.redis, bank.rounds, bank.window = o.redis, o.rounds, o.window
+		rows, err := measureBank(ctx, &bank, client)
+		if err != nil && (ctx.Err() == nil || len(rows) == 0) {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(map[string]any{"rows": rows, "config": config})
 	}
 	connect, loads := connect, loads
 	if o.single != "" {
@@ -72,6 +96,5 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(os.Stdout).Encode(map[string]any{"rows": rows, "config": map[string]any{
-		"clients": o.clients, "rounds": o.rounds, "window": o.window.String(), "redis": redisVersion(ctx, o.redis)}})
+	return json.NewEncoder(os.Stdout).Encode(map[string]any{"rows": rows, "config": config})
 }

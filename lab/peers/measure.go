@@ -53,20 +53,22 @@ func measure(ctx context.Context, o *options, peers []*peer, loads []load) (rows
 			}
 		}
 		for i, p := range peers {
-			median := func(of func(row) float64) float64 {
-				values := make([]float64, 0, o.rounds)
-				for _, r := range rounds[i] {
-					values = append(values, of(r))
-				}
-				slices.Sort(values)
-				return values[len(values)/2]
-			}
-			rows = append(rows, row{p.name, l.name, clients, median(func(r row) float64 { return r.Rate }),
-				median(func(r row) float64 { return r.P50 }), median(func(r row) float64 { return r.P99 })})
+			rows = append(rows, row{p.name, l.name, clients, median(rounds[i], func(r row) float64 { return r.Rate }),
+				median(rounds[i], func(r row) float64 { return r.P50 }), median(rounds[i], func(r row) float64 { return r.P99 })})
 		}
 	}
 	fmt.Fprintln(os.Stderr)
 	return rows, nil
+}
+
+// median returns the median of a figure.
+func median[T any](rounds []T, of func(T) float64) float64 {
+	values := make([]float64, 0, len(rounds))
+	for _, r := range rounds {
+		values = append(values, of(r))
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
 }
 
 // once measures one peer under a load for a window. Locks are those of before, and free.

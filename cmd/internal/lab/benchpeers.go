@@ -112,6 +112,12 @@ func (o *peersOptions) run(ctx context.Context, env *command.Env) error {
 
 // compare runs lab/peers.
 func (o *peersOptions) compare(ctx context.Context, env *command.Env, program string, args ...string) (*peersReport, error) {
+	r := new(peersReport)
+	return r, o.peers(ctx, env, program, r, args...)
+}
+
+// peers runs lab/peers, which prints a report in JSON: of a bank, also when it is interrupted.
+func (o *peersOptions) peers(ctx context.Context, env *command.Env, program string, report any, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, append(args, "--redis", o.redis,
 		"--clients", strconv.Itoa(o.clients), "--rounds", strconv.Itoa(o.rounds), "--window", o.window.String())...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
@@ -119,17 +125,17 @@ func (o *peersOptions) compare(ctx context.Context, env *command.Env, program st
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches it through us
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, env.Stderr
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, fmt.Errorf("lab/peers: %w", err)
+	err := cmd.Run()
+	if ctx.Err() != nil && out.Len() == 0 {
+		return context.Cause(ctx)
 	}
-	r := new(peersReport)
-	if err := json.Unmarshal(out.Bytes(), r); err != nil {
-		return nil, fmt.Errorf("lab/peers: %w", err)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("lab/peers: %w", err)
 	}
-	return r, nil
+	if err := json.Unmarshal(out.Bytes(), report); err != nil {
+		return fmt.Errorf("lab/peers: %w", err)
+	}
+	return nil
 }
 
 // build builds lab/peers.
@@ -156,10 +162,14 @@ func (o *peersOptions) show(env *command.Env, experiment string, r *peersReport,
 	rep := report.Report{Experiment: experiment, Fabric: "tcp", Config: r.Config, Rows: report.Rows(r.Rows), Claims: claims}
 	return env.Print(o.json, rep, func(w io.Writer) {
 		t.Write(w)
-		for _, c := range claims {
-			fmt.Fprintf(w, "  %-13s %s: %.2f, want %s\n", c.Verdict, c.Text, c.Ours, c.Bar)
-		}
+		writeClaims(w, claims)
 	})
+}
+
+func writeClaims(w io.Writer, claims []bench.Claim) {
+	for _, c := range claims {
+		fmt.Fprintf(w, "  %-13s %s: %.2f, want %s\n", c.Verdict, c.Text, c.Ours, c.Bar)
+	}
 }
 
 // claims are the bars of the comparison, in rates. Of redsync's two it is the faster one that counts.

@@ -1,0 +1,175 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/declock/declock/cmd/internal/app"
+	"github.com/declock/declock/cmd/internal/command"
+	"github.com/declock/declock/cmd/internal/report"
+	etcdserver "github.com/declock/declock/coordinator/embedded"
+	"github.com/declock/declock/lab/bench"
+	"github.com/urfave/cli/v2"
+)
+
+const benchBankDescription = `A bank with its data in Redis (SmallBank: balance, deposit, transfer, amalgamate) under the locks of DecLock over TCP, redsync and etcd. Clients are in four processes. A
+transaction locks its one or two customers, reads their accounts, and writes them and its client's log in one step of Redis. It starts a memory node, an etcd and a redis-server of its
+own, on this machine's loopback (Debian: apt-get install redis-server). It prints rates and latencies, medians of rounds in turns, with 10,000 customers and with 50; and after
+each round it counts the money.
+
+With --runs N it measures nothing. In each run two of the processes are killed (SIGKILL), while their clients hold locks, and started anew; with --stops one stands still
+(SIGSTOP) for a second longer than the lease of its locks, and goes on. After each run it counts the money. Where accounts keep the fencing tokens of DecLock and etcd, and refuse older
+ones, none may be missing: else it exits with 1.
+
+Examples:
+   declock-lab bench bank
+   declock-lab bench bank --runs 200
+   declock-lab bench bank --runs 5 --stops --locks 'declock; declock, no tokens; redsync, tuned; etcd; etcd, no tokens'
+   declock-lab bench bank --runs 5 --locks 'declock, two writes; no lock'     what the check must find`
+
+const defaultBankLocks = "declock; declock, no tokens; redsync; redsync, tuned; etcd; etcd, no tokens"
+
+// bankOptions are the flags of bench bank.
+type bankOptions struct {
+	peersOptions
+	locks string
+	runs  int
+	stops bool
+}
+
+func benchBankCommand(env *command.Env) *cli.Command {
+	o := new(bankOptions)
+	return &cli.Command{
+		Name: "bank", Usage: "a bank in Redis under the locks of DecLock, redsync and etcd, also with processes that are killed", Description: benchBankDescription,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "locks", Usage: "`NAMES`, with semicolons between", Value: defaultBankLocks, Destination: &o.locks},
+			command.CountFlag(&o.runs, "runs", 0, 0, 100_000, "runs with processes that are killed; 0: measure rates"),
+			&cli.BoolFlag{Name: "stops", Usage: "with --runs: processes stand still for longer than a lease, and are not killed", Destination: &o.stops},
+			command.CountFlag(&o.clients, "clients", 32, 4, 1024, "clients, in four processes"),
+			command.CountFlag(&o.rounds, "rounds", 5, 1, 1000, "how often each point is measured"),
+			&cli.DurationFlag{Name: "window", Usage: "how long each time", Value: time.Second, Destination: &o.window},
+			&cli.StringFlag{Name: "source", Usage: "`DIR` of DecLock's source tree (default: the one that this is run in)", Destination: &o.source},
+			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets", Destination: &o.runDir}, command.JSONFlag(&o.json),
+		},
+		Action: func(c *cli.Context) error {
+			if o.window <= 0 {
+				return command.Usage(c, "--window %v: it must be longer than nothing", o.window)
+			}
+			if o.stops && o.runs == 0 {
+				return command.Usage(c, "--stops means nothing without --runs")
+			}
+			return o.run(c.Context, env)
+		},
+	}
+}
+
+// bankReport is what lab/peers prints of a bank.
+type bankReport struct {
+	Config map[string]any `json:"config"`
+	Rows   []bankRow      `json:"rows"`
+}
+
+type bankRow struct {
+	Lock         string  `json:"lock"`
+	Load         string  `json:"load"`
+	Clients      int     `json:"clients"`
+	Rate         float64 `json:"ops_per_s"`
+	P50          float64 `json:"p50_us"`
+	P99          float64 `json:"p99_us"`
+	Runs         int     `json:"runs"`
+	Faults       int     `json:"faults"`
+	Transactions int     `json:"transactions"`
+	Lost         int     `json:"lost"`
+	Refused      int     `json:"refused"`
+	Wrong        int     `json:"wrong"`
+	Missing      int64   `json:"missing"`
+}
+
+func (o *bankOptions) run(ctx context.Context, env *command.Env) error {
+	dir, err := os.MkdirTemp("", "declock-peers")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "peers")
+	if err := o.build(ctx, env, program); err != nil {
+		return err
+	}
+	app.RemoveKilled("", o.runDir)
+	e := app.Embedded{Fabric: "tcp", Name: app.EmbeddedName(), RunDir: o.runDir, Mns: 1, MaxCN: bankNodes, Size: 256 << 20, Huge: "off"}
+	f, err := e.Launch(ctx, env.Stderr)
+	if err != nil {
+		return err
+	}
+	defer f.Stop()
+	etcd, err := etcdserver.Start(ctx, etcdserver.Options{Dir: filepath.Join(dir, "etcd"), Election: time.Second, Durable: true})
+	if err != nil {
+		return err
+	}
+	defer etcd.Close()
+	r := new(bankReport)
+	err = o.peers(ctx, env, program, r, "--bank", o.locks, "--runs", strconv.Itoa(o.runs), "--stops="+strconv.FormatBool(o.stops),
+		"--cluster", f.Address()+"?insecure=true&listen=127.0.0.1:0", "--etcd", etcd.Endpoint())
+	if err != nil {
+		return err
+	}
+	return errors.Join(o.showBank(env, r), interrupted(ctx.Err()))
+}
+
+// bankNodes are compute nodes: four processes, and those that were killed until their leases end.
+const bankNodes = 32
+
+func (o *bankOptions) showBank(env *command.Env, r *bankReport) error {
+	t := &report.Table{Head: []string{"load", "lock", "clients", "ops/s", "p50 us", "p99 us", "runs", "faults", "transactions", "lost", "refused", "wrong", "missing"}}
+	var wrong []string
+	for _, row := range r.Rows {
+		t.Add(row.Load, row.Lock, strconv.Itoa(row.Clients), fmt.Sprintf("%.0f", row.Rate), fmt.Sprintf("%.0f", row.P50), fmt.Sprintf("%.0f", row.P99), strconv.Itoa(row.Runs), strconv.Itoa(row.Faults),
+			strconv.Itoa(row.Transactions), strconv.Itoa(row.Lost), strconv.Itoa(row.Refused), strconv.Itoa(row.Wrong), strconv.FormatInt(row.Missing, 10))
+		if row.Wrong > 0 && (row.Lock == "declock" || row.Lock == "etcd") {
+			wrong = append(wrong, row.Lock)
+		}
+	}
+	claims := r.bankClaims()
+	rep := report.Report{Experiment: "bank", Fabric: "tcp", Config: r.Config, Rows: report.Rows(r.Rows), Claims: claims}
+	err := env.Print(o.json, rep, func(w io.Writer) {
+		t.Write(w)
+		writeClaims(w, claims)
+	})
+	if err == nil && len(wrong) > 0 {
+		return fmt.Errorf("money is missing, or too much, under %s", strings.Join(wrong, " and "))
+	}
+	return err
+}
+
+// bankClaims are those of ShiftLock's paper on its bank: 36,550 transactions/s with ShiftLock beside 5,560 with Redis' own lock. DecLock stands for ShiftLock.
+func (r *bankReport) bankClaims() (claims []bench.Claim) {
+	at := func(load, lock string) (p bankRow) {
+		for _, row := range r.Rows {
+			if row.Load == load && row.Lock == lock && row.Rate > 0 {
+				p = row
+			}
+		}
+		return p
+	}
+	for _, load := range []string{"10000 customers", "50 customers"} {
+		for _, other := range []string{"redsync", "redsync, tuned", "etcd"} {
+			ours, theirs := at(load, "declock"), at(load, other)
+			if ours.Rate == 0 || theirs.Rate == 0 {
+				continue
+			}
+			c := bench.Claim{Experiment: "bank", Text: load + ": DecLock's rate over that of " + other, Unit: "x", Paper: 36.55 / 5.56, Ours: ours.Rate / theirs.Rate, Bar: ">= 1", Verdict: bench.DoesNot}
+			if c.Ours >= 1 {
+				c.Verdict = bench.ComesOut
+			}
+			claims = append(claims, c)
+		}
+	}
+	return claims
+}
