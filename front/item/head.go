@@ -14,8 +14,7 @@ import (
 //	  0       8   unique of this version of the item, which memcached's clients see as CAS
 //	  8       4   number of the flush after which the item was stored
 //	 12       1   state, of memcached's meta commands
-//	 13       1   zero
-//	 14       2   milliseconds by which it expires before the object's second of expiry, 0 to 999
+//	 13       3   zero; the last two may be anything
 //	 16           value
 const HeadSize = 16
 
@@ -27,7 +26,6 @@ type Head struct {
 	Unique uint64
 	Flush  uint32
 	State  uint8
-	Early  uint16
 }
 
 // Encode writes the head to b.
@@ -35,7 +33,7 @@ func (h *Head) Encode(b []byte) {
 	_ = b[HeadSize-1]
 	binary.LittleEndian.PutUint64(b, h.Unique)
 	binary.LittleEndian.PutUint32(b[8:], h.Flush)
-	binary.LittleEndian.PutUint32(b[12:], uint32(h.State)|uint32(h.Early)<<16)
+	binary.LittleEndian.PutUint32(b[12:], uint32(h.State))
 }
 
 // DecodeHead reads the head before a value. It is not ok in an object that no server has stored.
@@ -45,8 +43,8 @@ func DecodeHead(b []byte) (h Head, ok bool) {
 	}
 	h.Unique = binary.LittleEndian.Uint64(b)
 	h.Flush = binary.LittleEndian.Uint32(b[8:])
-	h.State, h.Early = b[12], binary.LittleEndian.Uint16(b[14:])
-	return h, h.State <= mostState && b[13] == 0 && h.Early < 1000
+	h.State = b[12]
+	return h, h.State <= mostState && b[13] == 0
 }
 
 // An Item is what clients see of an object.
@@ -69,14 +67,9 @@ func itemOf(o *objstore.Item, size int, now fabric.Time) (it Item, ok bool) {
 	}
 	it.Flags, it.Value, it.Size = o.Flags, o.Value[HeadSize:], size-HeadSize
 	if o.Expiry != 0 {
-		it.Expiry = int64(o.Expiry)*1000 - int64(it.Early)
+		it.Expiry = int64(o.Expiry)*1000 - int64(o.Early)
 	}
 	return it, true
-}
-
-// expired reports whether the item is not there any more. The store says so itself when the second of expiry has come.
-func (it *Item) expired() bool {
-	return it.Expiry != 0 && int64(it.Clock/fabric.Millisecond) >= it.Expiry
 }
 
 // NowMs is the clock in milliseconds, rounded up: what expires so much later than now does not do so early.

@@ -121,7 +121,7 @@ func (x *Items) View(ctx context.Context, key []byte, f func(Item)) (found bool,
 		}
 		var it Item
 		it, found = openItem(&o, l, c.Clock())
-		if found = found && !it.expired(); found {
+		if found {
 			flush = it.Flush
 			f(it)
 		}
@@ -158,7 +158,7 @@ type Object struct {
 // A Change is what a function that is given to Update decides.
 type Change struct {
 	Action objstore.Action
-	Value  []byte // of Put, with HeadSize bytes of room before it; nil: Put and Expire leave the value as it is, which Update must have read whole
+	Value  []byte // of Put, with HeadSize bytes of room before it; nil: Put leaves the value as it is, which Update must have read whole
 	Flags  uint32 // of Put
 	Expiry int64  // of Put and Expire, Unix time in milliseconds; 0 is never
 	State  uint8  // of Put
@@ -216,7 +216,7 @@ func (x *Items) update(ctx context.Context, key []byte, u *Update, number, lost 
 				return objstore.Change{}
 			}
 			o.Item = it
-			o.Found = ok && it.Flush == number && !it.expired()
+			o.Found = ok && it.Flush == number
 		}
 		if !o.Found {
 			o.Item = Item{Clock: at.Clock}
@@ -240,21 +240,15 @@ func (o *Object) change(key []byte, ch Change, number uint32, at *objstore.Objec
 		if !o.Found {
 			return objstore.Change{Action: objstore.Remove} // what is not there for clients
 		}
-		if second == 0 || early == o.Early {
-			return objstore.Change{Action: objstore.Expire, Expiry: second}
-		}
-		h := o.Head
-		h.Early = early
-		h.Encode(at.Value)
-		return objstore.Change{Action: objstore.Put, Value: at.Value[:at.Size], Flags: o.Flags, Expiry: second}
+		return objstore.Change{Action: objstore.Expire, Expiry: second, Early: early}
 	case objstore.Put:
-		h := Head{Unique: Unique(key, o.Token), Flush: number, State: ch.State, Early: early}
+		h := Head{Unique: Unique(key, o.Token), Flush: number, State: ch.State}
 		value := ch.Value
 		if value == nil {
 			value = at.Value[:at.Size]
 		}
 		h.Encode(value)
-		return objstore.Change{Action: objstore.Put, Value: value, Flags: ch.Flags, Expiry: second, Upload: ch.Upload}
+		return objstore.Change{Action: objstore.Put, Value: value, Flags: ch.Flags, Expiry: second, Early: early, Upload: ch.Upload}
 	}
 	return objstore.Change{Action: ch.Action}
 }

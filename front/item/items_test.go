@@ -235,14 +235,14 @@ func TestExpiryInMilliseconds(t *testing.T) {
 
 // A head is read as it was written; what no server has stored is no item.
 func TestHead(t *testing.T) {
-	for _, h := range []Head{{}, {Unique: 1<<64 - 1, Flush: 7, State: mostState, Early: 999}} {
+	for _, h := range []Head{{}, {Unique: 1<<64 - 1, Flush: 7, State: mostState}} {
 		b := make([]byte, HeadSize)
 		h.Encode(b)
 		if got, ok := DecodeHead(b); !ok || got != h {
 			t.Errorf("%+v is read as %+v, %v", h, got, ok)
 		}
 	}
-	for i, v := range map[int]byte{12: mostState + 1, 13: 1, 15: 4} {
+	for i, v := range map[int]byte{12: mostState + 1, 13: 1} {
 		b := make([]byte, HeadSize)
 		b[i] = v
 		if _, ok := DecodeHead(b); ok {

@@ -64,7 +64,7 @@ func (x *Items) ViewMany(ctx context.Context, keys [][]byte, f func(it Item, fou
 			continue
 		}
 		it, ok := openItem(&r.Item, r.Large, now)
-		if ok = ok && r.Err == nil && it.Flush == number && !it.expired(); !ok {
+		if ok = ok && r.Err == nil && it.Flush == number; !ok {
 			it = Item{}
 		}
 		f(it, ok, nil)

@@ -1,7 +1,6 @@
 package memcached
 
 import (
-	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/front/item"
 	"github.com/declock/declock/objstore"
 )
@@ -22,20 +21,8 @@ type entry struct {
 	value  []byte // of a get: it lies in the worker's memory until its next operation
 	size   int    // of the value
 	expiry uint32 // second of the store's clock, 0 is never
+	early  uint16 // milliseconds by which it expires before
 	access uint32
-}
-
-// expired reports whether the item is not there any more. What expires at a full second is not there for the store either.
-func (it *entry) expired(now fabric.Time) bool {
-	return it.Early != 0 && it.expiry != 0 && int64(now/fabric.Millisecond) >= int64(it.expiry)*1000-int64(it.Early)
-}
-
-// until returns the second at which the store has the item expire, if its head stays as it is, so that it is there until another.
-func (it *entry) until(second uint32) uint32 {
-	if second != 0 && it.Early != 0 {
-		second++
-	}
-	return second
 }
 
 // itemOf returns the item in an object of the store.
@@ -44,6 +31,6 @@ func itemOf(o *objstore.Item, size int) (it entry, ok bool) {
 	if !ok {
 		return it, false
 	}
-	it.flags, it.value, it.size, it.expiry, it.access = o.Flags, o.Value[headSize:], size-headSize, o.Expiry, o.Access
+	it.flags, it.value, it.size, it.expiry, it.early, it.access = o.Flags, o.Value[headSize:], size-headSize, o.Expiry, o.Early, o.Access
 	return it, true
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
 )
 
@@ -15,7 +14,6 @@ type batch struct {
 	n       int
 	results [128]objstore.Result
 	values  []byte // the results' lie here
-	now     fabric.Time
 }
 
 // batches has those that are not in use: a connection has none while it waits.
@@ -77,7 +75,6 @@ func (c *conn) values(b *batch, a *answer, unique bool) (ok bool, err error) {
 				c.srv.counted.add(getFlushed, 1)
 				found = false
 			}
-			found = found && !it.expired(b.now)
 			c.prefixGet(key, found)
 			if !found {
 				continue
@@ -101,7 +98,6 @@ func (w *worker) getSome(keys [][]byte, b *batch) (n int, number uint32, err err
 	err = w.do(items, func(k *objstore.Client) (err error) {
 		expired := k.Stats().Expired
 		n, b.values, err = k.GetMulti(keys, b.results[:], b.values[:0])
-		b.now = k.Clock()
 		if d := k.Stats().Expired - expired; d > 0 {
 			w.counted.add(getExpired, d)
 		}

@@ -254,10 +254,10 @@ func (c *conn) metaGet(f *metaFlags) error {
 		}
 		won := c.metaHit(f, it, !live, o.Now)
 		if f.hasTTL {
-			it.expiry = it.until(expiry(f.ttl, o.Now))
+			it.expiry, it.early = expiry(f.ttl, o.Now), 0
 		}
 		if !won {
-			return objstore.Change{Action: objstore.Expire, Expiry: it.expiry}
+			return objstore.Change{Action: objstore.Expire, Expiry: it.expiry, Early: it.early}
 		}
 		it.State |= tokenSent
 		return w.rewritten(it)
@@ -292,7 +292,7 @@ func (w *worker) rewritten(it *entry) objstore.Change {
 	w.buf = append(w.buf[:0], make([]byte, headSize)...)
 	it.Head.Encode(w.buf)
 	w.buf = append(w.buf, it.value...)
-	return objstore.Change{Action: objstore.Put, Value: w.buf, Flags: it.flags, Expiry: it.expiry}
+	return objstore.Change{Action: objstore.Put, Value: w.buf, Flags: it.flags, Expiry: it.expiry, Early: it.early}
 }
 
 // metaHit answers mg with an item, and reports whether the client is the one that is to store it anew.
@@ -424,7 +424,7 @@ func (c *conn) metaDelete(f *metaFlags) (err error) {
 			}
 			s = stored
 			if f.hasTTL {
-				it.expiry = it.until(expiry(f.ttl, o.Now))
+				it.expiry, it.early = expiry(f.ttl, o.Now), 0
 			}
 			it.State, it.Unique = stale, item.Unique(f.key, o.Token)
 			return c.w.rewritten(it)

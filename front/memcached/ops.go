@@ -82,7 +82,7 @@ func (w *worker) get(key []byte, see func(it *entry, k *objstore.Client)) (found
 			return err
 		}
 		w.item, found = itemOf(&o, len(o.Value))
-		if found = found && !w.item.expired(k.Clock()); found {
+		if found {
 			see(&w.item, k)
 		}
 		return nil
@@ -151,7 +151,7 @@ func opened(o *objstore.Object, number, lost uint32) (it entry, live, newer bool
 		return it, false, false
 	}
 	it, ok := itemOf(&o.Item, o.Size)
-	return it, ok && it.Flush == number && !it.expired(o.Clock), ok && it.Flush != lost && int32(it.Flush-number) > 0
+	return it, ok && it.Flush == number, ok && it.Flush != lost && int32(it.Flush-number) > 0
 }
 
 // store stores the item of w.req.
@@ -219,8 +219,8 @@ func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 			r.status = notStored
 			return objstore.Change{}
 		case r.mode == modeCAS && r.invalidate && r.cas != 0 && r.cas < old.Unique:
-			h.State, h.Early = stale|old.State&tokenSent, old.Early
-			ch.Expiry = old.expiry
+			h.State = stale | old.State&tokenSent
+			ch.Expiry, ch.Early = old.expiry, old.early
 		case r.mode == modeCAS && r.cas != old.Unique, r.mode != modeSet && r.mode != modeReplace && r.cas != 0 && r.cas != old.Unique:
 			r.status = exists
 			return objstore.Change{}
@@ -231,7 +231,7 @@ func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 				return objstore.Change{}
 			}
 			ch.Value = w.joined(r, old.value)
-			ch.Flags, ch.Expiry, h.Early = old.flags, old.expiry, old.Early
+			ch.Flags, ch.Expiry, ch.Early = old.flags, old.expiry, old.early
 		}
 	}
 	r.status, r.stored, r.created = stored, h.Unique, !o.Found
@@ -284,7 +284,7 @@ func (w *worker) touch(key []byte, exptime int64, see func(*entry)) (found bool,
 		if see != nil {
 			see(it)
 		}
-		return objstore.Change{Action: objstore.Expire, Expiry: it.until(expiry(exptime, o.Now))}
+		return objstore.Change{Action: objstore.Expire, Expiry: expiry(exptime, o.Now)}
 	})
 	return found && err == nil, err
 }
@@ -345,11 +345,11 @@ func (w *worker) count(key []byte, d *delta) error {
 		d.status, d.value, d.item = stored, v, *it
 		d.item.Unique = item.Unique(key, o.Token)
 		if d.exptime != nil {
-			d.item.Early = 0
+			d.item.early = 0
 			return w.number(d, it.size, *d.exptime, o.Now)
 		}
 		ch := w.number(d, it.size, 0, o.Now)
-		ch.Expiry, d.item.expiry = it.expiry, it.expiry
+		ch.Expiry, ch.Early, d.item.expiry = it.expiry, it.early, it.expiry
 		return ch
 	})
 	d.item.value = nil

@@ -159,12 +159,14 @@ func TestOneAnswerWhenFull(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	for _, line := range []string{"SET n 22 GET", "GETSET n 3", "INCR n", "INCRBY new 5", "INCRBYFLOAT n 0.5", "APPEND n 5", "SETRANGE n 1 7", "GETEX n EX 100", "MSET n 5 new 6"} {
+	for _, line := range []string{"SET n 22 GET", "GETSET n 3", "INCR n", "INCRBY new 5", "INCRBYFLOAT n 0.5", "APPEND n 5", "SETRANGE n 1 7", "MSET n 5 new 6"} {
 		if got := c.do(strings.Fields(line)...); got != full {
 			t.Errorf("%s is answered %q when memory is full", line, got)
 		}
 		c.want("ECHO next", "next")
 	}
+	c.want("GETEX n PX 100001", "1") // an expiry takes no memory
+	c.want("PERSIST n", ":1")
 	c.want("GET n", "1")
 	c.want("GET new", "nil")
 }

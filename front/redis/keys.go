@@ -225,7 +225,7 @@ func expireOptions(args [][]byte) (options int, wrong string) {
 // expireKey gives a key another expiry if a function says so, and answers whether.
 func (c *conn) expireKey(key []byte, e *expiry, may func(o *item.Object, at int64) bool) {
 	done := false
-	if _, ok := c.update(key, item.Update{Read: -1, IfFound: true, Apply: func(o *item.Object) item.Change {
+	if _, ok := c.update(key, item.Update{IfFound: true, Apply: func(o *item.Object) item.Change {
 		at := e.at(&o.Item)
 		if done = o.Found && may(o, at); done {
 			return expireAt(o, at)

@@ -186,6 +186,34 @@ func TestLargeValuesTakeLittleMemory(t *testing.T) {
 	}
 }
 
+// Another expiry neither reads nor writes a value, and a part of a value is read without the rest.
+func TestExpiryLeavesTheValue(t *testing.T) {
+	_, s, address := startLarge(t, Options{})
+	c, v := dial(t, address), letters('m', 60<<20)
+	if got := c.do("SET", "k", v); got != "OK" {
+		t.Fatal(got)
+	}
+	var before, after runtime.MemStats
+	stored := s.StoreStats().BytesWritten
+	runtime.ReadMemStats(&before)
+	for range 3 {
+		c.want("PEXPIRE k 100001", ":1")
+		c.want("EXPIRE k 1000 GT", ":1")
+		c.want("PERSIST k", ":1")
+		c.want("GETRANGE k 50000000 50000009", v[50000000:50000010])
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 4<<20 {
+		t.Errorf("%d bytes were allocated", n)
+	}
+	if n := s.StoreStats().BytesWritten - stored; n != 0 {
+		t.Errorf("%d bytes were stored", n)
+	}
+	c.want("PEXPIRE k 50", ":1")
+	time.Sleep(60 * time.Millisecond)
+	c.want("EXISTS k", ":0")
+}
+
 // What SET, GET and MGET of values of 4 MiB take, in turns with a plain connection that carries as many bytes to and from a server in the same process. The figures are medians.
 func BenchmarkLarge(b *testing.B) {
 	const size = 4 << 20

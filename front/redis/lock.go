@@ -203,7 +203,7 @@ func (c *conn) run(s *script, key, value []byte, n []int64) {
 	}
 	c.room(value)
 	answer := s.absent
-	_, ok := c.update(key, item.Update{Read: -1, IfFound: !s.sets, Apply: func(o *item.Object) (ch item.Change) {
+	_, ok := c.update(key, item.Update{Read: len(value), IfFound: !s.sets, Apply: func(o *item.Object) (ch item.Change) {
 		switch {
 		case o.Found && same(&o.Item, value):
 			ch, answer = s.equal(o, n)
