@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lab/locks/drtm"
 	"github.com/declock/declock/lab/locks/dslr"
+	"github.com/declock/declock/lab/locks/fiss"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/ncosed"
 	"github.com/declock/declock/lab/locks/rmarw"
@@ -31,6 +32,8 @@ type baselineLock struct {
 	served bool
 	// cycles: Scenario.CountMax is how many tickets it draws until it resets its counters.
 	cycles bool
+	// switched: it needs a programmable switch, and has a class of its own.
+	switched bool
 	// layout is where a lock's bytes are. Data begins behind them.
 	layout lock.Layout
 	// fair is how many later requests may pass one, for each client of the cluster; 0: any number. The most that
@@ -55,6 +58,27 @@ var baselineLocks = []baselineLock{
 	{name: "server", layout: server.Layout, crashable: true, served: true, fair: 4, join: always(locks.Server(server.Config{Kind: server.Queue}))},
 	{name: "server-ro", layout: server.Layout, crashable: true, served: true, join: always(locks.Server(server.Config{Kind: server.ReadersFirst}))},
 	{name: "ncosed", layout: ncosed.Config{}.Layout(), join: always(locks.NCoSED(ncosed.Config{}))},
+	{name: "fiss", layout: fiss.Config{}.Layout(), switched: true, join: func(s *Scenario) func(fabric.Node) *locks.Node { return locks.Fiss(s.fiss()) }},
+}
+
+// fiss returns the configuration of FissLock: with few registers, for a switch is made for each scenario.
+func (s *Scenario) fiss() fiss.Config {
+	cfg := fiss.Config{Locks: 64, Slots: 512}
+	if s.Dropped > 0 {
+		cfg.ResendNs = 10 * fabric.Microsecond
+	}
+	return cfg
+}
+
+// addSwitch adds the programmable switch.
+func (w *world) addSwitch() error {
+	program, err := fiss.NewProgram(w.s.fiss())
+	if err != nil {
+		return err
+	}
+	share := func(percent int) float64 { return float64(percent) / 100 }
+	w.c.AddSwitch(program, sim.SwitchModel{Pass: 400, Packet: 1, Drop: share(w.s.Dropped), Twice: share(w.s.Copied), Late: share(w.s.Delayed), LateNs: w.s.PacketNs})
+	return nil
 }
 
 // baselineOf returns the lock of a name, or nil.
@@ -78,7 +102,7 @@ func (f *baselineLock) room(y cql.Layout) uint64 {
 // baselineNames lists the locks that can do what is wanted of them.
 func baselineNames(can func(*baselineLock) bool) (names []string) {
 	for i := range baselineLocks {
-		if can(&baselineLocks[i]) {
+		if !baselineLocks[i].switched && can(&baselineLocks[i]) {
 			names = append(names, baselineLocks[i].name)
 		}
 	}
@@ -128,6 +152,8 @@ func (s *Scenario) field(d *drawer) {
 		if s.CountMax > 3 || baselineOf(s.Lock).cycles {
 			s.CountMax = 0
 		}
+	case Switched:
+		s.switched(d)
 	default:
 		s.Lock = pick(d, baselineNames(func(*baselineLock) bool { return true })...)
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
@@ -142,4 +168,17 @@ func (s *Scenario) field(d *drawer) {
 	if s.NIC == "cxl" && baselineOf(s.Lock).atomics {
 		s.NIC = "cx4"
 	}
+}
+
+// switched draws what the switch does to packets.
+func (s *Scenario) switched(d *drawer) {
+	s.Lock, s.CountMax = "fiss", 0
+	s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
+	s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
+	if d.percent(15) {
+		return // a compute node plays the switch
+	}
+	s.Switch = 1
+	s.Dropped, s.Copied, s.Delayed = pick(d, 0, 1, 5, 20), pick(d, 0, 5, 30), pick(d, 0, 5, 30)
+	s.PacketNs = pick(d, fabric.Microsecond, 20*fabric.Microsecond, 200*fabric.Microsecond)
 }

@@ -92,6 +92,8 @@ const (
 	// StoreOpen: the object store with slots that open, under the faults of the other classes of stores. It is not among Classes: with another generator it may be, for another list
 	// draws other classes.
 	StoreOpen Class = "storeopen"
+	// Switched: as Cancel, with the lock of a programmable switch, whose packets are lost, come twice, late and out of order. By name, as StoreOpen.
+	Switched Class = "switched"
 )
 
 // Classes lists all classes.
@@ -107,7 +109,7 @@ func ParseClasses(list string) ([]Class, error) {
 	}
 	var out []Class
 	for n := range strings.SplitSeq(list, ",") {
-		if all := append(Classes(), StoreOpen); !slices.Contains(all, Class(n)) {
+		if all := append(Classes(), StoreOpen, Switched); !slices.Contains(all, Class(n)) {
 			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, all)
 		}
 		out = append(out, Class(n))
@@ -154,7 +156,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	s.ThinkNs = pick(d, 0, fabric.Microsecond, 20*fabric.Microsecond)
 	s.layoutFor(d)
 	s.shape(d)
-	if class == Field || class == FieldFair || class == FieldCrash {
+	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched}, class) {
 		s.field(d)
 		s.drawNews(seed)
 		s.strays(seed)

@@ -76,6 +76,13 @@ type Scenario struct {
 	LeaseNs  fabric.Time `key:"lease"`
 	CountMax int         `key:"countmax"`
 
+	// Switch: 1: a programmable switch is on the path, else a compute node plays it. Of its packets so many percent are lost, come twice, and late, by up to PacketNs.
+	Switch   int         `key:"switch"`
+	Dropped  int         `key:"dropped"`
+	Copied   int         `key:"copied"`
+	Delayed  int         `key:"delayed"`
+	PacketNs fabric.Time `key:"packetns"`
+
 	Keys   int `key:"keys"`   // of the object store; 0: locks only
 	Values int `key:"values"` // bytes at most
 	Paper  int `key:"paper"`  // 1: operations as in the paper's store

@@ -222,6 +222,11 @@ func (w *world) build() error {
 	if w.sync.IntervalNs == 0 {
 		w.sync.IntervalNs = -1
 	}
+	if w.s.Switch > 0 {
+		if err := w.addSwitch(); err != nil {
+			return err
+		}
+	}
 	for range w.s.CNs + 1 {
 		w.addNode()
 	}

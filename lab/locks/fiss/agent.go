@@ -30,9 +30,8 @@ func (a *Agent) Run(func(error)) error {
 	}
 	next, send := fabric.Forever, func(to fabric.ClientID, m *fabric.Message) { _ = a.port.Send(to, m) }
 	for {
-		if every := a.pool.cfg.ResendNs / 2; every > 0 && (next == fabric.Forever || a.port.Now() >= next) {
-			a.pool.resend(a.port)
-			next = a.port.Now() + every
+		if next == fabric.Forever || a.port.Now() >= next {
+			next = a.pool.resend(a.port)
 		}
 		var err error
 		a.m, err = a.port.Recv(next)
@@ -54,28 +53,36 @@ func (a *Agent) Run(func(error)) error {
 	}
 }
 
-// resend sends anew what has not been answered.
-func (p *Pool) resend(port fabric.Port) {
+// resend sends anew what has not been answered, and returns when to look again.
+func (p *Pool) resend(port fabric.Port) (next fabric.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.watched {
+		return fabric.Forever
+	}
+	any := false
 	for i := range p.slots {
 		t := &p.slots[i]
-		if t.phase == idle || t.due > port.Now() {
-			continue
-		}
-		switch t.phase {
-		case asked:
-			p.acquire(port, t)
-		case holds, releasing:
-			if !t.known {
+		late := t.due <= port.Now()
+		switch {
+		case t.phase == asked, (t.phase == holds || t.phase == releasing) && !t.known:
+			if late {
 				p.acquire(port, t)
 			}
-			if t.phase == releasing {
-				t.due = port.Now() + p.cfg.ResendNs
-				p.send(port, p.to, msgRelease, uint64(t.lock), uint64(t.op))
+		case t.phase == leaving:
+			if late {
+				p.depart(port, t)
 			}
-		case leaving:
-			p.depart(port, t)
+		case t.phase != releasing:
+			continue
 		}
+		if t.phase == releasing && late {
+			p.part(port, t)
+		}
+		any = true
 	}
+	if p.watched = any; !any {
+		return fabric.Forever
+	}
+	return port.Now() + p.cfg.ResendNs/2
 }

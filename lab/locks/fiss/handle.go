@@ -68,7 +68,7 @@ func (p *Pool) answered(port fabric.Port, t *ticket, m *fabric.Message) {
 	case m.Kind == msgAgain && t.phase == asked && t.left:
 		p.end(t)
 	case m.Kind == msgAgain && t.phase == asked:
-		t.op = t.op.next(t.op & (opTry | opMode))
+		t.op, t.tries = t.op.next(t.op&(opTry|opMode)), 0
 		if p.ask(port, t); t.phase != asked {
 			p.wake(port, t)
 		}
@@ -119,8 +119,7 @@ func (p *Pool) toldOf(port fabric.Port, m *fabric.Message) {
 			}
 		}
 		if !known {
-			m.Kind = msgBounce
-			_ = port.Send(p.to, m)
+			p.bounce(port, m, msgBounce)
 			return
 		}
 		p.send(port, origin, msgHeld, uint64(l), uint64(o))
@@ -170,7 +169,17 @@ func (p *Pool) leaves(port fabric.Port, m *fabric.Message) {
 		return
 	}
 	if m.From == p.to {
-		m.Kind = msgRelease
+		p.bounce(port, m, msgRelease)
+	}
+}
+
+// maxBounces is how often a packet goes back to the switch where it is sent anew anyhow: copies of it would become more and more.
+const maxBounces = 4
+
+// bounce sends a packet that is for another machine, or has come too early, back to the switch.
+func (p *Pool) bounce(port fabric.Port, m *fabric.Message, kind fabric.MsgKind) {
+	if m.Body[4]++; p.cfg.ResendNs == 0 || m.Body[4] <= maxBounces {
+		m.Kind = kind
 		_ = port.Send(p.to, m)
 	}
 }

@@ -23,12 +23,16 @@ type Pool struct {
 	moves  map[int]*move
 	spare  []*agent
 	m      fabric.Message
+	// watched: the agent Port looks for what is to be sent anew.
+	watched bool
 }
 
 // NewPool returns the pool of a machine.
-func NewPool(n fabric.Node, cfg Config) *Pool {
+func NewPool(n fabric.Node, cfg Config) *Pool { return newPool(n.ID(), SwitchOf(n), cfg) }
+
+func newPool(cn, to fabric.CNID, cfg Config) *Pool {
 	cfg = cfg.withDefaults()
-	p := &Pool{cfg: cfg, cn: n.ID(), to: fabric.AgentOf(SwitchOf(n)), self: fabric.AgentOf(n.ID()),
+	p := &Pool{cfg: cfg, cn: cn, to: fabric.AgentOf(to), self: fabric.AgentOf(cn),
 		agents: map[fabric.Addr]*agent{}, slots: make([]ticket, cfg.Slots), moves: map[int]*move{}}
 	for i := range p.slots {
 		p.slots[i].op = newOp(p.cn, i)
@@ -68,7 +72,8 @@ type ticket struct {
 	direct bool
 	agent  *agent      // leaving
 	next   opID        // leaving: to whom; 0: nowhere
-	due    fabric.Time // when to send anew
+	due    fabric.Time // when to send anew: later each time, or else copies fill the queues of a machine
+	tries  uint8
 }
 
 // An agent keeps the holders and waiters of a lock.
@@ -136,7 +141,7 @@ func (p *Pool) acquire(port fabric.Port, t *ticket) {
 	if t.left {
 		answer = p.self
 	}
-	t.due = port.Now() + p.cfg.ResendNs
+	p.watch(port, t)
 	p.send(port, p.to, msgAcquire, uint64(t.lock), uint64(t.op), 0, uint64(answer))
 }
 
@@ -174,9 +179,8 @@ func (p *Pool) giveUp(port fabric.Port, t *ticket) {
 func (p *Pool) release(port fabric.Port, t *ticket) {
 	a := p.agents[t.lock]
 	if a == nil || !a.drop(t.op) {
-		t.phase = releasing
-		t.due = port.Now() + p.cfg.ResendNs
-		p.send(port, p.to, msgRelease, uint64(t.lock), uint64(t.op))
+		t.phase, t.tries = releasing, 0
+		p.part(port, t)
 		return
 	}
 	if a.slot == t.op.slot() {
@@ -185,6 +189,28 @@ func (p *Pool) release(port fabric.Port, t *ticket) {
 		p.end(t)
 	}
 	p.leaveIfEmpty(port, a)
+}
+
+// part sends RELEASE.
+func (p *Pool) part(port fabric.Port, t *ticket) {
+	p.watch(port, t)
+	p.send(port, p.to, msgRelease, uint64(t.lock), uint64(t.op))
+}
+
+// maxDoublings bounds the time until a packet is sent anew: to 64 times Config.ResendNs.
+const maxDoublings = 6
+
+// watch has the agent Port send anew what is sent now, unless it is answered.
+func (p *Pool) watch(port fabric.Port, t *ticket) {
+	if p.cfg.ResendNs == 0 {
+		return
+	}
+	t.due = port.Now() + p.cfg.ResendNs<<t.tries
+	t.tries = min(t.tries+1, maxDoublings)
+	if !p.watched {
+		p.watched = true
+		p.send(port, p.self, msgWake)
+	}
 }
 
 // drop takes a holder out.
@@ -203,7 +229,7 @@ func (p *Pool) leaveIfEmpty(port fabric.Port, a *agent) {
 	}
 	delete(p.agents, a.lock)
 	t := &p.slots[a.slot]
-	t.op, t.phase, t.lock, t.agent, t.next, t.left = t.op.next(0), leaving, a.lock, a, 0, false
+	*t = ticket{op: t.op.next(0), phase: leaving, lock: a.lock, agent: a}
 	if len(a.queue) > 0 {
 		t.next = a.queue[0]
 		a.queue = slices.Delete(a.queue, 0, 1)
@@ -221,7 +247,7 @@ func (p *Pool) leaveIfEmpty(port fabric.Port, a *agent) {
 // depart sends FREE or TRANSFER.
 func (p *Pool) depart(port fabric.Port, t *ticket) {
 	a := t.agent
-	t.due = port.Now() + p.cfg.ResendNs
+	p.watch(port, t)
 	info := a.seen
 	if a.mode == lock.Exclusive {
 		info |= exclusive

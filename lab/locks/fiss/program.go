@@ -19,6 +19,9 @@ type Program struct {
 	incarnation, held, shared, mid *pswitch.Array
 
 	out fabric.Message // the packet that leaves
+
+	// published: the held bit is that of the published program, for tests.
+	published bool
 }
 
 // A verdict is what the switch has decided: the upper half of an outcome. The lower is the incarnation.
@@ -143,7 +146,7 @@ func (p *Program) holds(k *packet) {
 		switch {
 		case k.again:
 			return old
-		case k.in.Kind == msgAcquire:
+		case k.in.Kind == msgAcquire, p.published && k.in.Kind != msgFree:
 			return 1
 		case k.in.Kind == msgFree && k.valid:
 			return 0

@@ -1,0 +1,285 @@
+package fiss
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/pswitch"
+	"github.com/declock/declock/lock"
+)
+
+// A rig is machines and a switch whose messages a test delivers one by one.
+type rig struct {
+	t       *testing.T
+	program *Program
+	sw      *pswitch.Switch
+	pools   []*Pool // of cn2, cn3, ...
+	under   []sent
+}
+
+// sent is a message under way.
+type sent struct {
+	to fabric.ClientID
+	fabric.Message
+}
+
+// wire is a Port of a rig: only what a Pool uses.
+type wire struct {
+	fabric.Port
+	r  *rig
+	id fabric.ClientID
+}
+
+func (w wire) ID() fabric.ClientID { return w.id }
+func (w wire) Now() fabric.Time    { return 0 }
+func (w wire) Send(to fabric.ClientID, m *fabric.Message) error {
+	w.r.under = append(w.r.under, sent{to, *m})
+	w.r.under[len(w.r.under)-1].From = w.id
+	return nil
+}
+
+// switchAt is the switch's number.
+const switchAt fabric.CNID = 1
+
+const theLock = fabric.Addr(4096)
+
+func newRig(t *testing.T, machines int, cfg Config) *rig {
+	program, err := NewProgram(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, program: program, sw: pswitch.New(program)}
+	for i := range machines {
+		r.pools = append(r.pools, newPool(fabric.CNID(2+i), switchAt, cfg))
+	}
+	return r
+}
+
+func (r *rig) port(machine, index int) fabric.Port {
+	return wire{r: r, id: fabric.Client(r.pools[machine].cn, index)}
+}
+
+// ask has a client of a machine ask for the lock, and returns its ticket.
+func (r *rig) ask(machine, index int, m lock.Mode) *ticket {
+	p := r.pools[machine]
+	return &p.slots[p.begin(r.port(machine, index), &lock.Request{Lock: theLock, Mode: m})]
+}
+
+func (r *rig) release(machine int, t *ticket) { r.pools[machine].release(r.port(machine, 1), t) }
+
+// take takes the first message of a kind out of those under way.
+func (r *rig) take(kind fabric.MsgKind) sent {
+	r.t.Helper()
+	i := slices.IndexFunc(r.under, func(s sent) bool { return s.Kind == kind })
+	if i < 0 {
+		r.t.Fatalf("no message of kind %d is under way: %+v", kind-msgAcquire, r.under)
+	}
+	s := r.under[i]
+	r.under = slices.Delete(r.under, i, i+1)
+	return s
+}
+
+// deliver delivers a message.
+func (r *rig) deliver(s sent) {
+	if s.to == fabric.AgentOf(switchAt) {
+		r.sw.Handle(&s.Message, func(to fabric.ClientID, m *fabric.Message) {
+			r.under = append(r.under, sent{to, *m})
+			r.under[len(r.under)-1].From = fabric.AgentOf(switchAt)
+		})
+		return
+	}
+	r.pools[s.to.CN()-2].handle(wire{r: r, id: s.to}, &s.Message)
+}
+
+// settle delivers all that is under way and what comes of it, in order.
+func (r *rig) settle() {
+	r.t.Helper()
+	for k := 0; len(r.under) > 0; k++ {
+		if k == 100_000 {
+			r.t.Fatalf("messages go round for ever: %+v", r.under)
+		}
+		s := r.under[0]
+		r.under = r.under[1:]
+		r.deliver(s)
+	}
+}
+
+func (r *rig) held() bool { return r.program.held.Load(0) != 0 }
+
+// A GRANT that comes after its client has given up, and after what it granted was released, makes no agent.
+//
+// The paper takes any GRANT with an agent. After a time-out its client releases, the switch frees the lock and grants it to
+// another; a late GRANT then makes a second agent, and its machine grants the lock to its own clients.
+func TestLateGrantMakesNoAgent(t *testing.T) {
+	r := newRig(t, 2, Config{})
+	gone := r.ask(0, 1, lock.Exclusive)
+	r.deliver(r.take(msgAcquire))
+	late := r.take(msgGranted)
+	r.pools[0].giveUp(r.port(0, 1), gone)
+	r.settle() // the answer to a copy of the ACQUIRE is granted to nobody, so the lock is freed
+	if r.held() {
+		t.Fatal("a lock that was granted to a client that has given up is held still")
+	}
+	other := r.ask(1, 1, lock.Exclusive)
+	r.settle()
+	r.deliver(late)
+	again := r.ask(0, 2, lock.Exclusive)
+	r.settle()
+	if other.phase != holds || again.phase == holds {
+		t.Fatalf("after a late GRANT: phases %d and %d, want one holder", other.phase, again.phase)
+	}
+	r.release(1, other)
+	r.settle()
+	if again.phase != holds {
+		t.Errorf("the next client is in phase %d, want holds", again.phase)
+	}
+}
+
+// As many readers as an incarnation has values are granted by the switch while the agent has heard of none. With 8 bits, as published, the agent
+// then leaves, and a writer is granted the lock beside them. The paper says that 8 bits are more than enough, and bounds the readers by nothing; with 32 bits
+// there would have to be 2^32 of them.
+func TestIncarnationWraps(t *testing.T) {
+	for _, x := range []struct {
+		bits   int
+		excess bool
+	}{{8, true}, {32, false}} {
+		r := newRig(t, 4, Config{IncarnationBits: x.bits})
+		first := r.ask(0, 1, lock.Shared)
+		r.settle()
+		for i := range 256 {
+			r.ask(1+i%2, 1+i, lock.Shared)
+			r.deliver(r.take(msgAcquire))
+			r.take(msgAsk) // it comes late
+			r.deliver(r.take(msgGranted))
+		}
+		r.release(0, first)
+		for len(r.under) > 0 && r.under[0].Kind != msgRefused {
+			r.deliver(r.take(r.under[0].Kind))
+		}
+		writer := r.ask(3, 1, lock.Exclusive)
+		for range 6 {
+			if len(r.under) > 0 {
+				r.deliver(r.take(r.under[0].Kind))
+			}
+		}
+		if excess := writer.phase == holds; excess != x.excess {
+			t.Errorf("%d bits: a writer beside 256 readers: %v, want %v", x.bits, excess, x.excess)
+		}
+	}
+}
+
+// A copy of an Ask that comes after as many grants more is taken for new if the incarnation has 8 bits: its reader, which has long
+// since released, holds the lock for ever.
+func TestIncarnationWrapsUnderACopy(t *testing.T) {
+	for _, x := range []struct {
+		bits  int
+		leaks bool
+	}{{8, true}, {32, false}} {
+		r := newRig(t, 2, Config{IncarnationBits: x.bits})
+		r.ask(0, 1, lock.Shared)
+		r.settle()
+		var copied sent
+		for i := range 256 {
+			k := r.ask(1, 1, lock.Shared)
+			r.deliver(r.take(msgAcquire))
+			if i == 0 {
+				copied = r.under[slices.IndexFunc(r.under, func(s sent) bool { return s.Kind == msgAsk })]
+			}
+			r.settle()
+			r.release(1, k)
+			r.settle()
+		}
+		r.deliver(copied)
+		if leaks := len(r.pools[0].agents[theLock].holders) > 1; leaks != x.leaks {
+			t.Errorf("%d bits: a copy of 256 grants ago is taken for new: %v, want %v", x.bits, leaks, x.leaks)
+		}
+	}
+}
+
+// The published program marks a lock as held with each packet but FREE, so a RELEASE of a free lock leaves it held without an agent. The paper's text says that
+// ACQUIRE and FREE set the bit.
+func TestPublishedHeldBitLeaks(t *testing.T) {
+	for _, published := range []bool{true, false} {
+		r := newRig(t, 2, Config{})
+		r.program.published = published
+		k := r.ask(0, 1, lock.Shared)
+		r.settle()
+		r.release(0, k)
+		r.settle()
+		again := wire{r: r, id: fabric.Client(2, 1)} // a RELEASE that comes twice, as one that was sent anew does
+		_ = again.Send(fabric.AgentOf(switchAt), &fabric.Message{Kind: msgRelease, Body: [7]uint64{uint64(theLock), uint64(newOp(2, 7))}})
+		r.settle()
+		if r.held() != published {
+			t.Errorf("published %v: held is %v after a RELEASE of a free lock", published, r.held())
+		}
+		if published {
+			continue // a client would ask for ever
+		}
+		k = r.ask(1, 1, lock.Exclusive)
+		r.settle()
+		if k.phase != holds {
+			t.Errorf("after a RELEASE of a free lock a client is in phase %d", k.phase)
+		}
+	}
+}
+
+// A lost packet that a later one of the same machine overtakes is executed when it is sent anew: operations are numbered by slot. Numbered by server, as
+// published, it is taken for a copy.
+func TestOvertakenPacketIsExecuted(t *testing.T) {
+	r := newRig(t, 1, Config{})
+	first := r.ask(0, 1, lock.Exclusive)
+	lost := r.take(msgAcquire)
+	p := r.pools[0]
+	other := &p.slots[p.begin(r.port(0, 2), &lock.Request{Lock: theLock + 64, Mode: lock.Exclusive})]
+	r.settle()
+	r.deliver(lost) // sent anew
+	r.settle()
+	if first.phase != holds || other.phase != holds {
+		t.Errorf("phases %d and %d, want both to hold", first.phase, other.phase)
+	}
+}
+
+// A RELEASE from the agent's machine releases its own client's hold and no other: while a GRANT to one client of a machine is under way, another of the machine gives
+// up. By the paper's rule the switch would free the lock beneath the first.
+func TestGivingUpFreesNoOtherHold(t *testing.T) {
+	r := newRig(t, 2, Config{})
+	first := r.ask(0, 1, lock.Exclusive)
+	r.deliver(r.take(msgAcquire))
+	grant := r.take(msgGranted)
+	second := r.ask(0, 2, lock.Exclusive)
+	r.deliver(r.take(msgAcquire))
+	r.pools[0].giveUp(r.port(0, 2), second)
+	r.deliver(grant)
+	r.settle()
+	if !r.held() || first.phase != holds {
+		t.Errorf("held %v, phase %d: another client's hold has ended", r.held(), first.phase)
+	}
+}
+
+// An agent that does not know of a reader whom the switch has granted the lock is refused its FREE, and is back.
+func TestFreeIsRefusedWhileAReaderIsMissing(t *testing.T) {
+	r := newRig(t, 3, Config{})
+	first := r.ask(0, 1, lock.Shared)
+	r.settle()
+	reader := r.ask(1, 1, lock.Shared)
+	r.deliver(r.take(msgAcquire))
+	late := r.take(msgAsk)
+	r.deliver(r.take(msgGranted))
+	r.release(0, first)
+	r.settle()
+	if !r.held() || r.pools[0].agents[theLock] == nil {
+		t.Fatal("the lock is free while a reader holds it")
+	}
+	writer := r.ask(2, 1, lock.Exclusive)
+	r.settle()
+	if writer.phase == holds {
+		t.Fatal("a writer beside a reader")
+	}
+	r.deliver(late)
+	r.release(1, reader)
+	r.settle()
+	if writer.phase != holds {
+		t.Errorf("the writer is in phase %d", writer.phase)
+	}
+}
