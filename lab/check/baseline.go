@@ -64,7 +64,7 @@ var baselineLocks = []baselineLock{
 // fiss returns the configuration of FissLock: with few registers, for a switch is made for each scenario.
 func (s *Scenario) fiss() fiss.Config {
 	cfg := fiss.Config{Locks: 64, Slots: 512}
-	if s.Dropped > 0 {
+	if s.Dropped+s.Copied > 0 {
 		cfg.ResendNs = 10 * fabric.Microsecond
 	}
 	return cfg

@@ -20,7 +20,7 @@ type Config struct {
 	Slots int
 	// MemoryBits is the switch's register memory. 0: 12 MiB.
 	MemoryBits uint64
-	// ResendNs is when a packet is sent anew to which no answer has come: for networks that lose packets. 0: never.
+	// ResendNs is when a packet is sent anew to which no answer has come: for networks that lose or repeat packets. 0: never.
 	ResendNs fabric.Time
 }
 
