@@ -42,6 +42,7 @@ var mechanisms = []Mechanism{
 	{Name: "rpc", About: "a server's table; clients that are refused ask again", setUp: serverLock(server.Retry, serverWorkers)},
 	{Name: "server", About: "a server's queue: the traditional lock manager", setUp: serverLock(server.Queue, serverWorkers)},
 	{Name: "server-ro", About: "server, whose readers pass writers", setUp: serverLock(server.ReadersFirst, serverWorkers)},
+	{Name: "parlock", About: "server on each compute node, for a part of the locks", setUp: parLock},
 	{Name: "fiss", About: "FissLock: a programmable switch grants, and agents on holders' machines queue", setUp: fissLock},
 	{Name: "cql", About: "the queue-notify lock, flat: every client queues on the memory node", setUp: decLock("cql")},
 	{Name: "declock-tf", About: "DecLock by timestamp, task-fair", setUp: decLock("declock-tf")},
@@ -190,6 +191,11 @@ func serverLock(kind server.Kind, workers int) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
 		return &System{layout: server.Layout, join: Server(server.Config{Kind: kind, Plain: !c.Tokens, Workers: workers, ServiceNs: c.ServerNs})}, nil
 	}
+}
+
+// parLock returns servers on all compute nodes.
+func parLock(c *Config) (*System, error) {
+	return &System{layout: server.Layout, join: Server(server.Config{Kind: server.Queue, Plain: !c.Tokens, Workers: serverWorkers, ServiceNs: c.ServerNs, Homes: c.CNs})}, nil
 }
 
 func fissLock(c *Config) (*System, error) {

@@ -12,7 +12,7 @@ import (
 // A Locker is one client's access to the locks of a server.
 type Locker struct {
 	baseline.Client
-	server fabric.ClientID
+	server fabric.CNID
 	cfg    Config
 	number uint64 // of the last acquisition
 	m      fabric.Message
@@ -22,13 +22,22 @@ var _ lock.Locker = (*Locker)(nil)
 
 // New returns the Locker of a client. server is that of all of them: see ServerOf.
 func New(port fabric.Port, server fabric.CNID, cfg Config) *Locker {
-	return &Locker{Client: baseline.New(port, true), server: fabric.AgentOf(server), cfg: cfg}
+	return &Locker{Client: baseline.New(port, true), server: server, cfg: cfg}
 }
 
 // ServerOf returns the number of the compute node that has the server: the lowest that is live when a node joins. The first one must stay.
 func ServerOf(n fabric.Node) fabric.CNID {
 	first, _ := n.View().Live.Next(0)
 	return first
+}
+
+// home returns the server of a lock.
+func (l *Locker) home(a fabric.Addr) fabric.ClientID {
+	if l.cfg.Homes == 0 {
+		return fabric.AgentOf(l.server)
+	}
+	const odd = 0x9e3779b97f4a7c15 // neighbours are apart
+	return fabric.AgentOf(l.server + fabric.CNID(uint64(a)*odd>>32%uint64(l.cfg.Homes)))
 }
 
 // Acquire implements lock.Locker.
@@ -80,7 +89,7 @@ func (l *Locker) ask(h *lock.Hold, r *lock.Request) (fabric.Message, error) {
 		wish |= now
 	}
 	l.m = fabric.Message{Kind: msgAcquire, Body: [7]uint64{uint64(r.Lock), h.Word, wish}}
-	if err := l.Port().Send(l.server, &l.m); err != nil {
+	if err := l.Port().Send(l.home(r.Lock), &l.m); err != nil {
 		return l.m, err
 	}
 	for {
@@ -110,7 +119,7 @@ func (l *Locker) read(h *lock.Hold, r *lock.Request) error {
 // tell tells the server about an acquisition.
 func (l *Locker) tell(kind fabric.MsgKind, h *lock.Hold) error {
 	l.m = fabric.Message{Kind: kind, Body: [7]uint64{uint64(h.Lock), h.Word}}
-	return l.Port().Send(l.server, &l.m)
+	return l.Port().Send(l.home(h.Lock), &l.m)
 }
 
 // Release implements lock.Locker.

@@ -15,6 +15,9 @@
 // The server has some workers ([Config.Workers]) that take one request after the other, in the order of arrival, and each takes some time for
 // one ([Config.ServiceNs]): so in virtual time its CPU is a bottleneck, as in the papers. In real time requests take what they take.
 //
+// With [Config.Homes] several compute nodes have a server each, of a part of the locks: ParLock of FissLock's evaluation, whose SrvLock is one server with 8 workers. Then the
+// crash of one stops its part of the locks. The nodes have numbers one after the other.
+//
 // # Differences from the papers
 //
 //   - The papers' servers run on the machine that has the memory. Memory nodes of this project have no programs, so the server is on a compute node,

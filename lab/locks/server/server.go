@@ -28,6 +28,8 @@ type Config struct {
 	// ServiceNs is how long a worker takes for a request, and Workers how many there are; 0 is 1.
 	ServiceNs fabric.Time
 	Workers   int
+	// Homes, if not 0, has so many compute nodes, from the first one on, be servers of a part of the locks each: by a hash of the address.
+	Homes int
 	// Passes is how many readers may pass a writer that waits, of ReadersFirst; 0 is 10.
 	Passes int
 }
