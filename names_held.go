@@ -49,7 +49,7 @@ type heldName struct {
 	mode  Mode
 	token lock.Token
 	since time.Time
-	at    int // in heldNames.all
+	at    int // in heldNames.all; -1: it has been removed
 
 	mu       sync.Mutex
 	key      []byte // of its record; nil: it has none
@@ -102,14 +102,18 @@ func (h *heldNames) add(g Guard, x *Names, k *nameKey, name string, mode lock.Mo
 	}
 }
 
-// remove is called when there is no record of a name that is released.
+// remove is called when there is no record of a name that is released: by release, and by look, which may have found the name before it was removed.
 func (h *heldNames) remove(n *heldName) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if n.at < 0 {
+		return
+	}
 	last := h.all[len(h.all)-1]
 	last.at = n.at
 	h.all[n.at], h.all[len(h.all)-1] = last, nil
 	h.all = h.all[:len(h.all)-1]
+	n.at = -1
 }
 
 // look records what has been held for long, until nothing is held.
