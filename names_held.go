@@ -19,7 +19,7 @@ import (
 // acquisition that is given back sooner has no record, and costs no operation for it. Guard.Unlock removes the record first: so a record whose process lives is of a lock that is held.
 const (
 	recordAfter = 100 * time.Millisecond
-	// recordWait bounds how long Unlock waits for the record to go. One that stays is removed later.
+	// recordWait bounds how long Unlock waits for the record to go, after as long at most for one that is just being written. One that stays is removed later.
 	recordWait = time.Second
 	// recordedName is how many bytes of a name a record has.
 	recordedName = 256
