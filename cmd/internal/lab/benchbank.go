@@ -65,6 +65,9 @@ func benchBankCommand(env *command.Env) *cli.Command {
 			if o.stops && o.runs == 0 {
 				return command.Usage(c, "--stops means nothing without --runs")
 			}
+			if o.clients%4 != 0 { // else fewer would be at work than the report says
+				return command.Usage(c, "--clients %d: it must be a multiple of 4, for there are four processes", o.clients)
+			}
 			return o.run(c.Context, env)
 		},
 	}
