@@ -16,7 +16,8 @@ import (
 )
 
 // A process records in a store beside a table of names which of them it has held for longer than recordAfter, so that others can say what holds a name: [Names.Holders]. An
-// acquisition that is given back sooner has no record, and costs no operation for it. Guard.Unlock removes the record first: so a record whose process lives is of a lock that is held.
+// acquisition that is given back sooner has no record, and costs no operation for it. Guard.Unlock removes the record first, and so
+// does the background when a lock is lost: so a record whose process lives is of a lock that is held, unless it could not be removed.
 const (
 	recordAfter = 100 * time.Millisecond
 	// recordWait bounds how long Unlock waits for the record to go, after as long at most for one that is just being written. One that stays is removed later.
@@ -49,7 +50,8 @@ type heldName struct {
 	mode  Mode
 	token lock.Token
 	since time.Time
-	at    int // in heldNames.all; -1: it has been removed
+	at    int    // in heldNames.all; -1: it has been removed
+	watch *watch // tells whether the lock was lost
 
 	mu       sync.Mutex
 	key      []byte // of its record; nil: it has none
@@ -92,6 +94,9 @@ func (h *heldNames) close() {
 func (h *heldNames) add(g Guard, x *Names, k *nameKey, name string, mode lock.Mode) {
 	n := &heldName{table: x, name: name, print: k.print, mode: Mode(mode) + Shared, token: g.token, since: time.Now()}
 	g.h.named = n
+	h.c.watches.mu.Lock()
+	n.watch = h.c.watches.watch(grant{g.h.Lock, g.token})
+	h.c.watches.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n.at = len(h.all)
@@ -114,6 +119,9 @@ func (h *heldNames) remove(n *heldName) {
 	h.all[n.at], h.all[len(h.all)-1] = last, nil
 	h.all = h.all[:len(h.all)-1]
 	n.at = -1
+	h.c.watches.mu.Lock()
+	h.c.watches.forget(n.watch)
+	h.c.watches.mu.Unlock()
 }
 
 // look records what has been held for long, until nothing is held.
@@ -148,8 +156,8 @@ func (h *heldNames) keep(n *heldName) {
 	defer n.mu.Unlock()
 	ctx, cancel := context.WithTimeout(h.ctx, recordWait)
 	defer cancel()
-	if n.released {
-		if n.unrecord(ctx) {
+	if n.released || h.lost(n) {
+		if n.unrecord(ctx) && n.released {
 			h.remove(n)
 		}
 		return
@@ -170,9 +178,19 @@ func (h *heldNames) keep(n *heldName) {
 		return
 	}
 	if n.key == nil {
-		n.key = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(n.print[:], h.incarnation), h.serial.Add(1))
+		n.key = n.print[:]
+		for _, x := range []uint64{uint64(r.Node), r.Incarnation, h.serial.Add(1)} { // over shared memory incarnations count for each compute node
+			n.key = binary.LittleEndian.AppendUint64(n.key, x)
+		}
 	}
 	n.recorded = st.Set(ctx, n.key, b, SetOptions{}) == nil
+}
+
+// lost reports whether the lock was lost: others may hold it, though it is not released yet.
+func (h *heldNames) lost(n *heldName) bool {
+	h.c.watches.mu.Lock()
+	defer h.c.watches.mu.Unlock()
+	return n.watch.closed
 }
 
 // release is called before a name is unlocked.

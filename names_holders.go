@@ -27,6 +27,7 @@ type Holder struct {
 
 	incarnation uint64
 	print       string
+	key         []byte // of its record
 }
 
 // Holds reports whether it is the name that is held.
@@ -56,7 +57,8 @@ func (c *Cluster) OpenNames(ctx context.Context, table string) (*Names, error) {
 }
 
 // Holders returns what holds the names of the table, in the order of the names: those that have been held for longer than 100 ms, or some more, as processes record that in the
-// background. One without a record is held for less, or by a process of a release before records.
+// background. One without a record is held for less, or by a process of a release before records. With an error, as where a memory node is down that has some of the records, the list is
+// what could be read.
 func (x *Names) Holders(ctx context.Context) ([]Holder, error) {
 	list, err := x.recorded(ctx)
 	// A grant that was lost has a record until it is unlocked: there are later ones then.
@@ -95,14 +97,20 @@ func (x *Names) recorded(ctx context.Context) (list []Holder, err error) {
 	}
 	members, _ := x.c.node.Fabric().(fabric.Members)
 	perNode, _ := st.Buckets()
+	var down error
 	for _, mn := range st.Nodes() {
 		for i := range perNode {
 			var d *objstore.BucketDump
-			if err := st.Use(ctx, func(k *objstore.Client) (err error) {
+			err := st.Use(ctx, func(k *objstore.Client) (err error) {
 				d, err = k.Inspect(mn, i)
 				return err
-			}); err != nil {
-				return nil, err
+			})
+			if errors.Is(err, fabric.ErrNodeDown) {
+				down = err
+				break
+			}
+			if err != nil {
+				return list, err
 			}
 			for _, slot := range d.Slots {
 				if slot.Key == "" || slot.Err != nil {
@@ -112,18 +120,27 @@ func (x *Names) recorded(ctx context.Context) (list []Holder, err error) {
 				if errors.Is(err, objstore.ErrNotFound) {
 					continue // released since
 				}
-				if err == nil && members != nil && members.Incarnation(h.Node) != h.incarnation {
-					_ = st.Delete(ctx, []byte(slot.Key)) // as much as the next call can do
-					continue
-				}
 				if err != nil {
-					return nil, err
+					return list, err
+				}
+				if members != nil && members.Incarnation(h.Node) != h.incarnation {
+					sweep(ctx, st, h.key)
+					continue
 				}
 				list = append(list, h)
 			}
 		}
 	}
-	return list, nil
+	return list, down
+}
+
+// sweepWait bounds how long the record of a process that has ended is tried to be removed. The next call does it as well.
+const sweepWait = 20 * time.Millisecond
+
+func sweep(ctx context.Context, st *Store, key []byte) {
+	ctx, cancel := context.WithTimeout(ctx, sweepWait)
+	defer cancel()
+	_ = st.Delete(ctx, key)
 }
 
 // holder reads a record.
@@ -140,29 +157,29 @@ func holder(ctx context.Context, st *Store, key []byte) (Holder, error) {
 		return Holder{}, fmt.Errorf("declock: the record %q of a lock: %w", b, err)
 	}
 	return Holder{Name: r.Name, Mode: r.Mode, Node: r.Node, Host: r.Host, PID: r.PID, Since: time.UnixMilli(r.SinceMs), Token: r.Token,
-		incarnation: r.Incarnation, print: string(key[:printSize])}, nil
+		incarnation: r.Incarnation, print: string(key[:printSize]), key: key}, nil
 }
 
 // Break takes a name from what holds it, and returns what did: it declares these processes dead. So they lose all that they hold, are no members any more (Cluster.Done, Guard.Lost), and
 // nothing that they still do reaches the cluster's memory; over shared memory, where nothing else does that, they are killed. Break returns when they are shut out, or ctx ends. The lock goes to
 // the next that waits or comes, as after a crash, and with a greater token; Guard.Recovered reports that. ErrNotHeld: none has held it for longer than 100 ms.
 //
-// There is no way to take one lock from a process that lives: it may be about to write to what the lock protects.
+// There is no way to take one lock from a process that lives: it may be about to write to what the lock protects. One that releases the lock at this moment may be declared dead all the
+// same, and so may one that could not remove its record when it did, as where too few copies are in sync, if another holds the lock by now.
 func (x *Names) Break(ctx context.Context, name string) ([]Holder, error) {
 	own := x.c.node.Fabric()
 	members, ok := own.(fabric.Members)
 	if !ok {
 		return nil, x.failed(name, errors.ErrUnsupported)
 	}
-	list, err := x.Holders(ctx)
-	list = slices.DeleteFunc(list, func(h Holder) bool { return !h.Holds(name) })
-	if err == nil && len(list) == 0 {
-		err = ErrNotHeld
-	}
+	list, err := x.holders(ctx, name)
 	for _, h := range list {
 		if h.Node == own.ID() {
 			err = errors.Join(err, fmt.Errorf("%w: this process holds it", lock.ErrMisuse))
 		}
+	}
+	if err == nil {
+		list, err = x.confirm(ctx, name, list)
 	}
 	if err != nil {
 		return nil, x.failed(name, err)
@@ -180,4 +197,44 @@ func (x *Names) Break(ctx context.Context, name string) ([]Holder, error) {
 		}
 	}
 	return list, x.failed(name, err)
+}
+
+// holders returns what holds a name, or why none is known.
+func (x *Names) holders(ctx context.Context, name string) ([]Holder, error) {
+	list, err := x.Holders(ctx)
+	list = slices.DeleteFunc(list, func(h Holder) bool { return !h.Holds(name) })
+	switch {
+	case len(list) > 0:
+		return list, nil
+	case err == nil:
+		err = ErrNotHeld
+	}
+	return nil, err
+}
+
+// confirm returns which holders still have their record, which they remove before they release the lock; ErrNotHeld if the lock is free.
+func (x *Names) confirm(ctx context.Context, name string, list []Holder) (still []Holder, err error) {
+	switch g, err := x.TryLock(ctx, name); {
+	case err == nil:
+		return nil, errors.Join(ErrNotHeld, g.Unlock())
+	case !errors.Is(err, lock.ErrBusy):
+		return nil, err
+	}
+	st, err := x.records(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range list {
+		switch now, err := holder(ctx, st, h.key); {
+		case errors.Is(err, objstore.ErrNotFound):
+		case err != nil:
+			return nil, err
+		case now.incarnation == h.incarnation:
+			still = append(still, h)
+		}
+	}
+	if len(still) == 0 {
+		return nil, ErrNotHeld
+	}
+	return still, nil
 }

@@ -83,3 +83,41 @@ func TestNamesHolders(t *testing.T) {
 		t.Errorf("after Close: %+v, %v", list, err)
 	}
 }
+
+// Two processes that share a lock have a record each, though they have joined as one another's contemporaries: the record of one goes with its own hold.
+func TestHoldersInCommon(t *testing.T) {
+	o := shm.Options{Name: "incommon", Dir: t.TempDir(), Size: 64 << 20, Sparse: true}
+	m := serve(t, o)
+	defer m.Close()
+	ctx := t.Context()
+	tool := names(t, opened(t, "incommon", o.Dir), 0)
+	var guards []declock.Guard
+	for range 2 {
+		g, err := names(t, opened(t, "incommon", o.Dir), 0).RLock(ctx, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		guards = append(guards, g)
+	}
+	for i, want := range []int{2, 1, 0} {
+		if i > 0 {
+			if err := guards[i-1].Unlock(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var list []declock.Holder
+		for range 1000 {
+			var err error
+			if list, err = tool.Holders(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if len(list) == want {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if len(list) != want {
+			t.Fatalf("holders after %d were released: %+v", i, list)
+		}
+	}
+}

@@ -37,9 +37,11 @@ func (c *Client) Flush() (n uint64, err error) {
 
 // flushBucket removes the objects of a bucket, a chain of them at a time.
 func (c *Client) flushBucket(n *handle.Part, bucket fabric.Addr) (removed uint64, err error) {
-	first := c.s.slotsAddr(bucket)
-	c.ops[0] = fabric.Read(first, c.slots[:c.s.slotsLen()])
-	if err := c.doUnlocked(c.ops[:1]); err != nil {
+	first := work{n: n}
+	if err := c.outlast(&first, func() error {
+		c.ops[0] = fabric.Read(c.s.slotsAddr(bucket), c.slots[:c.s.slotsLen()])
+		return c.doUnlocked(c.ops[:1])
+	}); err != nil {
 		return 0, err
 	}
 	empty := true

@@ -96,25 +96,27 @@ func (n *namedLocks) print(what string, list []declock.Holder) error {
 
 func (n *namedLocks) list(ctx context.Context, x *declock.Names, _ string) error {
 	list, err := x.Holders(ctx)
-	if err != nil {
-		return err
+	if len(list) == 0 {
+		if err == nil && !n.json {
+			fmt.Fprintf(n.env.Stdout, "no lock of table %q is held\n", n.table)
+		}
+		if err != nil || !n.json {
+			return err
+		}
 	}
-	if len(list) == 0 && !n.json {
-		fmt.Fprintf(n.env.Stdout, "no lock of table %q is held\n", n.table)
-		return nil
-	}
-	return n.print("list", list)
+	return errors.Join(n.print("list", list), err)
 }
 
 func (n *namedLocks) holder(ctx context.Context, x *declock.Names, name string) error {
 	list, err := x.Holders(ctx)
-	if err != nil {
+	list = slices.DeleteFunc(list, func(h declock.Holder) bool { return !h.Holds(name) })
+	switch {
+	case len(list) > 0:
+		return n.print("holder", list)
+	case err != nil:
 		return err
 	}
-	if list = slices.DeleteFunc(list, func(h declock.Holder) bool { return !h.Holds(name) }); len(list) == 0 {
-		return notHeld(name)
-	}
-	return n.print("holder", list)
+	return notHeld(name)
 }
 
 func (n *namedLocks) breakLock(ctx context.Context, x *declock.Names, name string) error {
