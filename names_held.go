@@ -20,8 +20,8 @@ import (
 // does the background when a lock is lost: so a record whose process lives is of a lock that is held, unless it could not be removed.
 const (
 	recordAfter = 100 * time.Millisecond
-	// recordWait bounds how long Unlock waits for the record to go, after as long at most for one that is just being written. One that stays is removed later.
-	recordWait = time.Second
+	// recordWait bounds how long a record takes: so long Unlock waits for its own to go, twice if that is just being written. One that stays is removed later.
+	recordWait = 100 * time.Millisecond
 	// recordedName is how many bytes of a name a record has.
 	recordedName = 256
 	maxRecord    = 4096
@@ -51,7 +51,7 @@ type heldName struct {
 	token lock.Token
 	since time.Time
 	at    int    // in heldNames.all; -1: it has been removed
-	watch *watch // tells whether the lock was lost
+	watch *watch // of the loss of the lock
 
 	mu       sync.Mutex
 	key      []byte // of its record; nil: it has none

@@ -61,7 +61,7 @@ func (c *Client) flushBucket(n *handle.Part, bucket fabric.Addr) (removed uint64
 	return removed, nil
 }
 
-// flushSome removes a chain of a bucket's objects. There may be more, if there were any.
+// flushSome removes a chain of a bucket's objects, and reports whether there may be more. What is set since is not of them.
 func (c *Client) flushSome(k *work, bucket fabric.Addr) (removed uint64, more bool, err error) {
 	n := k.n
 	c.req = lock.Request{Lock: bucket, Mode: lock.Exclusive}
@@ -93,7 +93,7 @@ func (c *Client) flushSome(k *work, bucket fabric.Addr) (removed uint64, more bo
 			removed++
 		}
 	}
-	return removed, true, nil
+	return removed, len(ops) == flushChain, nil
 }
 
 // mirrorFlush is mirror for the operations that unlink objects.

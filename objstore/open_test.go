@@ -366,6 +366,64 @@ func openSlotStays(t *testing.T, at int) (met bool) {
 	return true
 }
 
+// A client whose compute node is an epoch behind that of another does not take a key that has just come for one that has been there for seven epochs.
+func TestOpenSlotOfTheNextEpoch(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 2)
+	ahead, behind := w.plainClient(0, w.open(0, w.openSlots())), w.plainClient(1, w.open(1, w.openSlots()))
+	epoch := func(c *Client) uint64 {
+		e, err := c.s.graces[0].Epoch(c.port.Do)
+		wantErr(t, "epoch", err, nil)
+		return e
+	}
+	for round := range 16 {
+		for pass(t, ahead, behind); epoch(ahead) != epoch(behind)+1; {
+			wantErr(t, "pause", ahead.port.Pause(ahead.port.Now()+2), nil)
+			_, err := ahead.ReclaimStep(func() fabric.View { return fabric.View{Live: fabric.CNSet{^uint64(0)}} })
+			wantErr(t, "tend", err, nil)
+			if epoch(ahead) < epoch(behind) {
+				pass(t, behind)
+			}
+		}
+		key := fmt.Sprint("k", round)
+		wantErr(t, "set", ahead.Set(b(key), b("1"), Options{}), nil)
+		wantErr(t, "set", behind.Set(b(key), b("2"), Options{}), nil)
+		if w := wordOf(t, ahead, key); w.tag() >= tagHeld {
+			t.Fatalf("slot of a new key, for a client an epoch behind: %v", w)
+		}
+		wantErr(t, "delete", ahead.Delete(b(key)), nil)
+	}
+}
+
+// A flush beside sets of an open slot ends.
+func TestFlushMeetsOpenSlot(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+	p := &slowPort{Port: w.port(0), between: func() {}}
+	s := w.open(0, w.openSlots())
+	c, err := s.Client(cas.New(p, cas.Config{Plain: true}))
+	wantErr(t, "client", err, nil)
+	beside := w.plainClient(0, s)
+	opened(t, c, "k", "3")
+	s.cfg.LockTimeoutNs = 1
+	sets, operations := 0, 0
+	p.between = func() {
+		if operations++; operations > 1000 {
+			t.Fatal("the flush does not end")
+		}
+		between := p.between
+		p.between = func() {}
+		if beside.Set(b("k"), fmt.Append(nil, sets), Options{}) == nil { // else the lock is held
+			sets++
+		}
+		p.between = between
+	}
+	_, err = c.Flush()
+	p.between = func() {}
+	if wantErr(t, "flush", err, nil); sets == 0 {
+		t.Error("no set met the flush")
+	}
+	mustBeSound(t, c)
+}
+
 // A port that does something after each chain.
 type afterPort struct {
 	fabric.Port
