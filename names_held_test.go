@@ -1,9 +1,12 @@
 package declock
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/declock/declock/lock"
 )
 
 // A name that is unlocked after the recorder has found it, and before it comes to it, is removed once: others stay.
@@ -22,11 +25,15 @@ func TestNameIsRemovedOnce(t *testing.T) {
 		guards = append(guards, g)
 	}
 	found := guards[0].h.named
+	found.since = found.since.Add(-time.Hour) // it is due
 	for i, g := range guards {
 		if err := g.Unlock(); err != nil {
 			t.Fatal(err)
 		}
 		c.held.keep(found)
+		if found.key != nil {
+			t.Fatal("a name that is unlocked is recorded")
+		}
 		c.held.mu.Lock()
 		left := len(c.held.all)
 		c.held.mu.Unlock()
@@ -47,7 +54,7 @@ func TestBreakLooksAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock := func() Guard {
+	acquire := func() Guard {
 		t.Helper()
 		g, err := x.Lock(t.Context(), "n")
 		if err != nil {
@@ -55,7 +62,7 @@ func TestBreakLooksAgain(t *testing.T) {
 		}
 		return g
 	}
-	g := lock()
+	g := acquire()
 	var list []Holder
 	for len(list) == 0 {
 		if list, err = x.holders(t.Context(), "n"); err != nil && !errors.Is(err, ErrNotHeld) {
@@ -74,9 +81,35 @@ func TestBreakLooksAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	confirm("free", ErrNotHeld)
-	g = lock()
+	g = acquire()
 	confirm("another grant", ErrNotHeld)
 	if err := g.Unlock(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Of several records of an exclusive lock the one with the greatest token counts: the others are of grants that were lost, and are not unlocked yet.
+func TestHolderOfTheLastGrant(t *testing.T) {
+	c, ctx := openPools(t)
+	x, err := c.Names(ctx, "names", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := x.records(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	print := printOf("n")
+	for _, token := range []lock.Token{7, 9, 8} {
+		b, err := json.Marshal(record{Name: "n", Mode: Exclusive, Node: c.node.Fabric().ID(), Incarnation: c.held.incarnation, Token: token})
+		if err == nil {
+			err = st.Set(ctx, append(print[:printSize:printSize], byte(token)), b, SetOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := x.holders(ctx, "n"); err != nil || len(list) != 1 || list[0].Token != 9 {
+		t.Errorf("%+v, %v", list, err)
 	}
 }

@@ -424,6 +424,22 @@ func TestFlushMeetsOpenSlot(t *testing.T) {
 	mustBeSound(t, c)
 }
 
+// Each part has epochs of its own, and no slot is opened, nor changed without the lock, after the first part was lost.
+func TestOpenSlotsOfParts(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 4<<20, 1)
+	c := w.plainClient(0, w.open(0, w.openSlots()))
+	n := c.s.h.Parts[1]
+	if !c.opens(n) {
+		t.Error("slots do not open")
+	}
+	if c.s.h.Survivors = true; c.opens(n) {
+		t.Error("slots open though the first part was lost")
+	}
+	c.s.graces[0] = nil
+	_, err := c.epoch(&work{place: place{node: 1}})
+	wantErr(t, "epoch", err, nil)
+}
+
 // A port that does something after each chain.
 type afterPort struct {
 	fabric.Port

@@ -68,3 +68,48 @@ func TestBreak(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// All processes that share a lock are shut out when it is broken.
+func TestBreakOfAll(t *testing.T) {
+	x := newStand(t)
+	ctx := t.Context()
+	names := func(p peer) *declock.Names {
+		n, err := p.c.Names(ctx, "names", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	tool := names(x.peer())
+	var holders []peer
+	for range 2 {
+		p := x.peer()
+		if _, err := names(p).RLock(ctx, "job"); err != nil {
+			t.Fatal(err)
+		}
+		holders = append(holders, p)
+	}
+	for range 1000 {
+		if list, err := tool.Holders(ctx); err != nil {
+			t.Fatal(err)
+		} else if len(list) == len(holders) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if list, err := tool.Break(ctx, "job"); err != nil || len(list) != len(holders) {
+		t.Fatalf("broken: %+v, %v", list, err)
+	}
+	for i, p := range holders {
+		if _, err := p.c.Store(ctx, "late", objstore.Config{}); err == nil {
+			t.Errorf("holder %d makes a store after Break has returned", i)
+		}
+	}
+	g, err := tool.Lock(ctx, "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Unlock(); err != nil {
+		t.Error(err)
+	}
+}

@@ -146,6 +146,9 @@ func contenderRole(n fabric.Node, out io.Writer) error {
 func TestProcessesContend(t *testing.T) {
 	for _, name := range runnable(t) {
 		t.Run(name, func(t *testing.T) {
+			if name == "parlock" {
+				t.Skip("its servers are on all compute nodes, and here clients begin before all have joined")
+			}
 			c := cluster(t, 1<<20, 1)
 			t.Setenv(mechanismEnv, name)
 			at := coordtest.Serve(t, c.Members.Now())

@@ -215,6 +215,8 @@ var ownChains = map[string]string{
 	"rpc":       "all is messages",
 	"server":    "all is messages",
 	"server-ro": "all is messages",
+	"parlock":   "all is messages",
+	"fiss":      "all is messages",
 }
 
 // A lock costs the same over RDMA as in the simulator, operation for operation and chain for chain; what a client counts is
