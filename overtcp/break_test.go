@@ -1,6 +1,7 @@
 package overtcp_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -97,7 +98,9 @@ func TestBreakOfAll(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	if list, err := tool.Break(ctx, "job"); err != nil || len(list) != len(holders) {
+	breaking, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if list, err := tool.Break(breaking, "job"); err != nil || len(list) != len(holders) {
 		t.Fatalf("broken: %+v, %v", list, err)
 	}
 	for i, p := range holders {
