@@ -48,14 +48,14 @@ type heldName struct {
 	name  string
 	print [printSize]byte
 	mode  Mode
-	token lock.Token
+	guard Guard
 	since time.Time
-	at    int    // in heldNames.all; -1: it has been removed
-	watch *watch // of the loss of the lock
+	at    int // in heldNames.all; -1: it has been removed
 
 	mu       sync.Mutex
-	key      []byte // of its record; nil: it has none
-	recorded bool   // for certain
+	lost     <-chan struct{} // of the guard; nil: it has not been held for long
+	key      []byte          // of its record; nil: it has none
+	recorded bool            // for certain
 	released bool
 }
 
@@ -92,11 +92,8 @@ func (h *heldNames) close() {
 
 // add notes that a guard holds a name.
 func (h *heldNames) add(g Guard, x *Names, k *nameKey, name string, mode lock.Mode) {
-	n := &heldName{table: x, name: name, print: k.print, mode: Mode(mode) + Shared, token: g.token, since: time.Now()}
+	n := &heldName{table: x, name: name, print: k.print, mode: Mode(mode) + Shared, guard: g, since: time.Now()}
 	g.h.named = n
-	h.c.watches.mu.Lock()
-	n.watch = h.c.watches.watch(grant{g.h.Lock, g.token})
-	h.c.watches.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n.at = len(h.all)
@@ -119,9 +116,6 @@ func (h *heldNames) remove(n *heldName) {
 	h.all[n.at], h.all[len(h.all)-1] = last, nil
 	h.all = h.all[:len(h.all)-1]
 	n.at = -1
-	h.c.watches.mu.Lock()
-	h.c.watches.forget(n.watch)
-	h.c.watches.mu.Unlock()
 }
 
 // look records what has been held for long, until nothing is held.
@@ -156,7 +150,7 @@ func (h *heldNames) keep(n *heldName) {
 	defer n.mu.Unlock()
 	ctx, cancel := context.WithTimeout(h.ctx, recordWait)
 	defer cancel()
-	if n.released || h.lost(n) {
+	if n.released || n.isLost() {
 		if n.unrecord(ctx) && n.released {
 			h.remove(n)
 		}
@@ -171,7 +165,7 @@ func (h *heldNames) keep(n *heldName) {
 	}
 	r := record{
 		Name: n.name[:min(len(n.name), recordedName)], Mode: n.mode, Node: h.c.node.Fabric().ID(), Incarnation: h.incarnation,
-		Host: h.host, PID: os.Getpid(), SinceMs: n.since.UnixMilli(), Token: n.token,
+		Host: h.host, PID: os.Getpid(), SinceMs: n.since.UnixMilli(), Token: n.guard.token,
 	}
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -186,11 +180,17 @@ func (h *heldNames) keep(n *heldName) {
 	n.recorded = st.Set(ctx, n.key, b, SetOptions{}) == nil
 }
 
-// lost reports whether the lock was lost: others may hold it, though it is not released yet.
-func (h *heldNames) lost(n *heldName) bool {
-	h.c.watches.mu.Lock()
-	defer h.c.watches.mu.Unlock()
-	return n.watch.closed
+// isLost reports whether the lock was lost: others may hold it, though it is not released yet. mu is held, which Unlock waits for before it releases the lock.
+func (n *heldName) isLost() bool {
+	if n.lost == nil {
+		n.lost = n.guard.Lost()
+	}
+	select {
+	case <-n.lost:
+		return true
+	default:
+		return false
+	}
 }
 
 // release is called before a name is unlocked.

@@ -113,3 +113,32 @@ func TestHolderOfTheLastGrant(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
+
+// What has lost a lock has no record any more, before it is unlocked: others may hold it.
+func TestHolderOfALostLock(t *testing.T) {
+	c, ctx := openPools(t)
+	x, err := c.Names(ctx, "names", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := x.Lock(ctx, "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := g.h.named
+	if c.held.keep(n); !n.recorded {
+		t.Fatal("no record")
+	}
+	lost := make(chan struct{})
+	close(lost)
+	n.mu.Lock()
+	n.lost = lost
+	n.mu.Unlock()
+	c.held.keep(n)
+	if list, err := x.holders(ctx, "n"); !errors.Is(err, ErrNotHeld) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if err := g.Unlock(); err != nil {
+		t.Error(err)
+	}
+}

@@ -42,27 +42,9 @@ func (s openSpeed) String() string {
 func openThroughput(t *testing.T, x mixOf, open bool) (r openSpeed) {
 	t.Helper()
 	const nodes, clients, keys = 4, 8, 1024
-	s, err := ParseScenario(fmt.Sprintf("gen=%s class=store seed=1 cns=%d clients=%d mns=1 policy=declock cap=3 ver=27 nic=cx4 scale=100 grain=64 rounds=1 keys=1 "+
-		"recheck=500000 reset=10000000", generator, nodes, clients))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := newWorld(s, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := speedWorld(t, fmt.Sprintf("gen=%s class=store seed=1 cns=%d clients=%d mns=1 policy=declock cap=3 ver=27 nic=cx4 scale=100 grain=64 rounds=1 keys=1 "+
+		"recheck=500000 reset=10000000", generator, nodes, clients), objstore.Config{Objects: 4 * keys, OpenSlots: open, EpochNs: 1})
 	defer w.c.Close()
-	w.startAgents()
-	cfg := objstore.Config{Name: "fast", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), Objects: 4 * keys, MaxValue: 1024, OpenSlots: open, EpochNs: 1}
-	for _, n := range w.nodes {
-		p, err := n.sim.Open()
-		if err == nil {
-			n.store, err = objstore.Open(p, cfg)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	sum, upTo := 0.0, make([]float64, keys)
 	for k := range upTo {
 		sum += math.Pow(float64(k+1), -x.skew)

@@ -38,26 +38,8 @@ func throughput(t *testing.T, copies int, gets bool) (n int) {
 	if copies > 0 {
 		line += fmt.Sprintf(" copies=%d spares=%d", copies, copies-1)
 	}
-	s, err := ParseScenario(line)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := newWorld(s, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := speedWorld(t, line, objstore.Config{Objects: 4 * keys})
 	defer w.c.Close()
-	w.startAgents()
-	cfg := objstore.Config{Name: "fast", Nodes: w.mns, Lock: w.cfg.Layout.Lock(), Objects: 4 * keys, MaxValue: 1024}
-	for _, n := range w.nodes {
-		p, err := n.sim.Open()
-		if err == nil {
-			n.store, err = objstore.Open(p, cfg)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	filling := nodes * clients
 	for i := range nodes * clients {
 		own := w.nodes[i%nodes]
@@ -97,4 +79,29 @@ func throughput(t *testing.T, copies int, gets bool) (n int) {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// speedWorld returns a world in which each compute node has a store open.
+func speedWorld(t *testing.T, line string, cfg objstore.Config) *world {
+	t.Helper()
+	s, err := ParseScenario(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := newWorld(s, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.startAgents()
+	cfg.Name, cfg.Nodes, cfg.Lock, cfg.MaxValue = "fast", w.mns, w.cfg.Layout.Lock(), 1024
+	for _, n := range w.nodes {
+		p, err := n.sim.Open()
+		if err == nil {
+			n.store, err = objstore.Open(p, cfg)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
 }

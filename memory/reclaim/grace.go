@@ -90,7 +90,7 @@ func (m *Member) GraceStep(g *Grace, o Owner, every fabric.Time) error {
 	return err
 }
 
-// ackOf returns the word that has the field of a compute node, and where in it that is.
+// ackOf returns the word with the acknowledgement of a compute node, and the bit at which that begins.
 func (g *Grace) ackOf(cn fabric.CNID) (a fabric.Addr, shift uint) {
 	return g.at.Add(acksAt + uint64(cn)/acksEach*8), uint(cn) % acksEach * ackBits
 }
