@@ -48,19 +48,15 @@ func benchBankCommand(env *command.Env) *cli.Command {
 	o := new(bankOptions)
 	return &cli.Command{
 		Name: "bank", Usage: "a bank in Redis under the locks of DecLock, redsync and etcd, also with processes that are killed", Description: benchBankDescription,
-		Flags: []cli.Flag{
+		Flags: append(o.flags(),
 			&cli.StringFlag{Name: "locks", Usage: "`NAMES`, with semicolons between", Value: defaultBankLocks, Destination: &o.locks},
 			command.CountFlag(&o.runs, "runs", 0, 0, 100_000, "runs with processes that are killed; 0: measure rates"),
 			&cli.BoolFlag{Name: "stops", Usage: "with --runs: processes stand still for longer than a lease, and are not killed", Destination: &o.stops},
 			command.CountFlag(&o.clients, "clients", 32, 4, 1024, "clients, in four processes"),
-			command.CountFlag(&o.rounds, "rounds", 5, 1, 1000, "how often each point is measured"),
-			&cli.DurationFlag{Name: "window", Usage: "how long each time", Value: time.Second, Destination: &o.window},
-			&cli.StringFlag{Name: "source", Usage: "`DIR` of DecLock's source tree (default: the one that this is run in)", Destination: &o.source},
-			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets", Destination: &o.runDir}, command.JSONFlag(&o.json),
-		},
+		),
 		Action: func(c *cli.Context) error {
-			if o.window <= 0 {
-				return command.Usage(c, "--window %v: it must be longer than nothing", o.window)
+			if err := o.check(c); err != nil {
+				return err
 			}
 			if o.stops && o.runs == 0 {
 				return command.Usage(c, "--stops means nothing without --runs")
@@ -96,16 +92,11 @@ type bankRow struct {
 }
 
 func (o *bankOptions) run(ctx context.Context, env *command.Env) error {
-	dir, err := os.MkdirTemp("", "declock-peers")
+	dir, program, err := o.built(ctx, env)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	program := filepath.Join(dir, "peers")
-	if err := o.build(ctx, env, program); err != nil {
-		return err
-	}
-	app.RemoveKilled("", o.runDir)
 	e := app.Embedded{Fabric: "tcp", Name: app.EmbeddedName(), RunDir: o.runDir, Mns: 1, MaxCN: bankNodes, Size: 256 << 20, Huge: "off"}
 	f, err := e.Launch(ctx, env.Stderr)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -49,17 +50,12 @@ func peersCommand(env *command.Env) *cli.Command {
 	o := new(peersOptions)
 	return command.Complete(&cli.Command{
 		Name: "peers", Category: "compare locks", Usage: "locks of redsync and etcd beside DecLock over TCP", Description: peersDescription,
-		Flags: []cli.Flag{
+		Flags: append(o.flags(),
 			command.CountFlag(&o.clients, "clients", 32, 2, 1024, "clients, where there are many"),
-			command.CountFlag(&o.rounds, "rounds", 5, 1, 1000, "how often each point is measured"),
-			&cli.DurationFlag{Name: "window", Usage: "how long each time", Value: time.Second, Destination: &o.window},
-			&cli.StringFlag{Name: "redis", Usage: "`HOST:PORT` of a Redis server that is running", Destination: &o.redis},
-			&cli.StringFlag{Name: "source", Usage: "`DIR` of DecLock's source tree (default: the one that this is run in)", Destination: &o.source},
-			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets", Destination: &o.runDir}, command.JSONFlag(&o.json),
-		},
+			&cli.StringFlag{Name: "redis", Usage: "`HOST:PORT` of a Redis server that is running", Destination: &o.redis}),
 		Action: func(c *cli.Context) error {
-			if o.window <= 0 {
-				return command.Usage(c, "--window %v: it must be longer than nothing", o.window)
+			if err := o.check(c); err != nil {
+				return err
 			}
 			return o.run(c.Context, env)
 		},
@@ -82,16 +78,11 @@ type peersRow struct {
 }
 
 func (o *peersOptions) run(ctx context.Context, env *command.Env) error {
-	dir, err := os.MkdirTemp("", "declock-peers")
+	dir, program, err := o.built(ctx, env)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	program := filepath.Join(dir, "peers")
-	if err := o.build(ctx, env, program); err != nil {
-		return err
-	}
-	app.RemoveKilled("", o.runDir)
 	e := app.Embedded{Fabric: "tcp", Name: app.EmbeddedName(), RunDir: o.runDir, Mns: 1, MaxCN: scheme.DefaultMaxCN, Size: 256 << 20, Huge: "off"}
 	f, err := e.Launch(ctx, env.Stderr)
 	if err != nil {
@@ -108,6 +99,36 @@ func (o *peersOptions) run(ctx context.Context, env *command.Env) error {
 		return err
 	}
 	return o.show(env, "peers", r, r.claims())
+}
+
+// flags are those of each command that runs lab/peers.
+func (o *peersOptions) flags() []cli.Flag {
+	return []cli.Flag{
+		command.CountFlag(&o.rounds, "rounds", 5, 1, 1000, "how often each point is measured"),
+		&cli.DurationFlag{Name: "window", Usage: "how long each time", Value: time.Second, Destination: &o.window},
+		&cli.StringFlag{Name: "source", Usage: "`DIR` of DecLock's source tree (default: the one that this is run in)", Destination: &o.source},
+		&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets", Destination: &o.runDir}, command.JSONFlag(&o.json),
+	}
+}
+
+func (o *peersOptions) check(c *cli.Context) error {
+	if o.window <= 0 {
+		return command.Usage(c, "--window %v: it must be longer than nothing", o.window)
+	}
+	return nil
+}
+
+// built returns lab/peers, built in a new directory, and removes what killed clusters have left.
+func (o *peersOptions) built(ctx context.Context, env *command.Env) (dir, program string, err error) {
+	if dir, err = os.MkdirTemp("", "declock-peers"); err != nil {
+		return "", "", err
+	}
+	program = filepath.Join(dir, "peers")
+	if err := o.build(ctx, env, program); err != nil {
+		return "", "", errors.Join(err, os.RemoveAll(dir))
+	}
+	app.RemoveKilled("", o.runDir)
+	return dir, program, nil
 }
 
 // compare runs lab/peers.

@@ -35,17 +35,12 @@ func benchReplicasCommand(env *command.Env) *cli.Command {
 	o := new(peersOptions)
 	return &cli.Command{
 		Name: "replicas", Usage: "stores with two copies beside one, Redis and etcd", Description: benchReplicasDescription,
-		Flags: []cli.Flag{
+		Flags: append(o.flags(),
 			command.CountFlag(&o.clients, "clients", 32, 2, 1024, "clients, where there are many"),
-			command.CountFlag(&o.rounds, "rounds", 5, 1, 1000, "how often each point is measured"),
-			&cli.DurationFlag{Name: "window", Usage: "how long each time", Value: time.Second, Destination: &o.window},
-			&cli.StringFlag{Name: "redis", Usage: "`HOST:PORT` of a Redis server that is running", Destination: &o.redis},
-			&cli.StringFlag{Name: "source", Usage: "`DIR` of DecLock's source tree (default: the one that this is run in)", Destination: &o.source},
-			&cli.StringFlag{Name: "run-dir", Usage: "directory of sockets", Destination: &o.runDir}, command.JSONFlag(&o.json),
-		},
+			&cli.StringFlag{Name: "redis", Usage: "`HOST:PORT` of a Redis server that is running", Destination: &o.redis}),
 		Action: func(c *cli.Context) error {
-			if o.window <= 0 {
-				return command.Usage(c, "--window %v: it must be longer than nothing", o.window)
+			if err := o.check(c); err != nil {
+				return err
 			}
 			return o.runReplicas(c.Context, env)
 		},
@@ -53,16 +48,11 @@ func benchReplicasCommand(env *command.Env) *cli.Command {
 }
 
 func (o *peersOptions) runReplicas(ctx context.Context, env *command.Env) error {
-	dir, err := os.MkdirTemp("", "declock-peers")
+	dir, program, err := o.built(ctx, env)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	program := filepath.Join(dir, "peers")
-	if err := o.build(ctx, env, program); err != nil {
-		return err
-	}
-	app.RemoveKilled("", o.runDir)
 	var clusters []string
 	for _, replicas := range []int{2, 1} {
 		e := app.Embedded{Fabric: "tcp", Name: fmt.Sprintf("%s-%d", app.EmbeddedName(), replicas), RunDir: o.runDir, Mns: 3, Replicas: replicas,
