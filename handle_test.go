@@ -180,13 +180,15 @@ func TestNoSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all sync.WaitGroup
-	var refused atomic.Int32
-	for i := range 2 {
-		g, err := c.Lock(ctx, l.At(i))
-		if err != nil {
+	var held [2]declock.Guard // both before the first asks again: none finds a session that the other has not taken yet
+	for i := range held {
+		if held[i], err = c.Lock(ctx, l.At(i)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	var all sync.WaitGroup
+	var refused atomic.Int32
+	for i, g := range held {
 		all.Go(func() {
 			second, err := c.Lock(ctx, l.At(i+2))
 			if errors.Is(err, declock.ErrNoSession) {
