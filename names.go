@@ -202,6 +202,7 @@ func (x *Names) claim(ctx context.Context, k *nameKey, b bucket, mode lock.Mode)
 	if err == nil {
 		err = st.Update(ctx, k.object(), objstore.Update{Read: -1, Apply: func(o *objstore.Object) objstore.Change {
 			now := bucket(slices.Clone(o.Value))
+			ok = false
 			// If the slot is lost, its memory node has restarted, and so it is for this operation, too: others may hold it by the name that it has.
 			if _, found := now.find(k); found || g.s.s.Lost(&g.h.Hold) {
 				return objstore.Change{}

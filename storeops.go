@@ -124,7 +124,8 @@ func (st *Store) Touch(ctx context.Context, key []byte, ttl time.Duration) error
 }
 
 // Update changes the object of a key as a function decides that sees it: see objstore.Update. It is called under the
-// lock of the key's bucket, once at most unless values have segments, so it must neither wait nor use the store; what it is given is valid until it returns. If it panics, nothing is changed.
+// lock of the key's bucket, so it must neither wait nor use the store; what it is given is valid until it returns. It may be called again, if memory has copies or values have segments: only what it
+// decides last takes place. If it panics, nothing is changed.
 func (st *Store) Update(ctx context.Context, key []byte, change objstore.Update) error {
 	return st.shared.do(ctx, func(c *objstore.Client) error { return c.Update(key, change) })
 }

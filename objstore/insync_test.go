@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
 )
@@ -94,6 +95,39 @@ func TestMinInSyncOverAPromotion(t *testing.T) {
 		t.Errorf("it was acknowledged after %v, by one copy", waited)
 	}
 	wantValue(t, c, "k", "2")
+}
+
+// A backup is dropped, or the primary replaced, after the function of an Update has decided, and before anything of that is written: the Update waits as a set does, and its function is called
+// again, with what is there then.
+func TestUpdateOverADrop(t *testing.T) {
+	for _, promoted := range []bool{false, true} {
+		w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 1, 3)
+		mn := w.mns[0]
+		w.c.Require(mn, 3)
+		c, err := w.open(0, w.config()).Client(&unsure{Locker: cas.New(w.port(0), cas.Config{}), n: w.cns[0]})
+		wantErr(t, "client", err, nil)
+		wantErr(t, "set", c.Set(b("k"), b("1"), Options{}), nil)
+		began, seen := c.port.Now(), ""
+		wantErr(t, "update", c.Update(b("k"), Update{Read: -1, Apply: func(o *Object) Change {
+			if seen += string(o.Value); seen == "1" {
+				host := w.c.Group(mn).Replicas[2].ID
+				if promoted {
+					host = w.c.Group(mn).Replicas[0].ID
+					wantErr(t, "promote", w.c.Promote(mn), nil)
+				} else {
+					change := member.Change{ID: mn, Kind: member.Drop, Host: w.c.Incarnation(host), Seen: w.c.Group(mn).Changed}
+					wantErr(t, "drop", w.c.Change(change), nil)
+				}
+				w.c.At(w.c.Now()+2*fabric.Second, func() { w.c.AddBackup(mn, host) })
+			}
+			return Change{Action: Put, Value: append(o.Value, '2')}
+		}}), nil)
+		if waited := c.port.Now() - began; seen != "11" || waited < 2*fabric.Second || waited > 3*fabric.Second {
+			t.Errorf("promoted %v: seen %q, after %v", promoted, seen, waited)
+		}
+		wantValue(t, c, "k", "12")
+		mustBeSound(t, c)
+	}
 }
 
 // A flush and an Update wait as a set does, until a copy is in sync, and go on; or until they are interrupted, with nothing changed. The function of an Update is called once.

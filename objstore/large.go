@@ -315,24 +315,22 @@ func (c *Client) putList(k *work, now uint32, d *decision) error {
 	return err
 }
 
-// lookupUpdate finds the object for Update, and waits until enough copies are in sync for a change of it: Apply is not called again.
-func (c *Client) lookupUpdate(k *work, u *Update) error {
-	return c.outlast(k, func() (err error) {
-		if u.IfFound {
-			err = c.lookupLive(k)
-		} else {
-			err = c.lookup(k, lock.Exclusive)
-		}
-		if err != nil || !k.n.Region.Replicated() {
-			return err
-		}
-		b, err := k.n.Region.Backups(c.port)
-		if err == nil {
-			err = b.Require()
-		}
-		if err != nil {
-			err = c.unlockAsFound(k, fmt.Errorf("objstore: %w", err))
-		}
+// lookupUpdate finds the object for Update. Apply is not called while too few copies are in sync for a change.
+func (c *Client) lookupUpdate(k *work, u *Update) (err error) {
+	if u.IfFound {
+		err = c.lookupLive(k)
+	} else {
+		err = c.lookup(k, lock.Exclusive)
+	}
+	if err != nil || !k.n.Region.Replicated() {
 		return err
-	})
+	}
+	b, err := k.n.Region.Backups(c.port)
+	if err == nil {
+		err = b.Require()
+	}
+	if err != nil {
+		err = c.unlockAsFound(k, fmt.Errorf("objstore: %w", err))
+	}
+	return err
 }

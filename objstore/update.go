@@ -58,9 +58,9 @@ type Update struct {
 	Read int
 	// IfFound has Apply called only if there is an object, else Update is ErrNotFound: a miss takes no lock then.
 	IfFound bool
-	// Apply is called with the object under the key, or none, while the lock is held, so it must neither wait nor use the client. It is called
-	// once at most; where values have segments (Config.Segment) it may be called again with another object, and only what it decides last takes place. What it is given is valid
-	// until it returns. If it panics, nothing is changed and the lock is released.
+	// Apply is called with the object under the key, or none, while the lock is held, so it must neither wait nor use the client. Where values have segments (Config.Segment), or memory
+	// has copies, it may be called again, with another object perhaps: only what it decides last takes place, and nothing does if Update is ErrNotFound in the end. What it is
+	// given is valid until it returns. If it panics, nothing is changed and the lock is released.
 	Apply func(*Object) Change
 }
 
@@ -95,11 +95,17 @@ func (c *Client) updateOnce(key []byte, u *Update, d *decision) (again bool, err
 	}
 	defer c.endChange()
 	c.trimBoth()
-	if err := c.lookupUpdate(&k, u); err != nil {
+	err = c.outlast(&k, func() (err error) { again, err = c.decideOnce(&k, u, d); return err })
+	return again, err
+}
+
+// decideOnce locks the bucket, has Apply decide, and makes the change.
+func (c *Client) decideOnce(k *work, u *Update, d *decision) (again bool, err error) {
+	if err := c.lookupUpdate(k, u); err != nil {
 		return false, err
 	}
-	if d.stands(&k) {
-		return false, c.putList(&k, c.now(), d)
+	if d.stands(k) {
+		return false, c.putList(k, c.now(), d)
 	}
 	if d.up != nil && d.own {
 		d.up.ended = true
@@ -112,20 +118,20 @@ func (c *Client) updateOnce(key []byte, u *Update, d *decision) (again bool, err
 	o.Now = uint32(o.Clock / fabric.Second)
 	o.Expired = k.found && k.h.expired(o.Clock)
 	if k.found && !o.Expired {
-		b := c.value(&k)
+		b := c.value(k)
 		o.Item = k.h.item(b, o.Now)
 		o.Found, o.Size = true, int(k.h.valueLen)
 		if k.h.kind == kindList {
-			if seen, err := c.seeLarge(&k, u, d); !seen || err != nil {
+			if seen, err := c.seeLarge(k, u, d); !seen || err != nil {
 				return err == nil, err
 			}
 		}
 	}
-	ch := c.apply(&k, o, u.Apply)
+	ch := c.apply(k, o, u.Apply)
 	if ch.Action == Put && (ch.Upload != nil || c.s.large(len(ch.Value))) {
-		return c.putLarge(&k, d, ch)
+		return c.putLarge(k, d, ch)
 	}
-	return false, c.change(&k, o, ch)
+	return false, c.change(k, o, ch)
 }
 
 // seeLarge gives c.object what Apply is to see of a value in segments. If it is not seen, the lock is released: the value has been read, and the lock is to be acquired again.

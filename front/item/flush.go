@@ -220,6 +220,7 @@ func (x *Flushes) flush(ctx context.Context, due uint32) error {
 	for begun := x.clock(); ; {
 		over, mine := false, false
 		err := x.changeRecord(ctx, func(r *record) bool {
+			mine = false
 			if first == (record{}) {
 				first = *r
 			}

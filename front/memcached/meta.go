@@ -243,7 +243,7 @@ func (c *conn) metaGet(f *metaFlags) error {
 			return c.metaGot(f, begin, live)
 		}
 	}
-	_, err := w.update(f.key, -1, !f.vivify, func(o *objstore.Object, it *entry, live bool, number uint32) objstore.Change {
+	called, err := w.update(f.key, -1, !f.vivify, func(o *objstore.Object, it *entry, live bool, number uint32) objstore.Change {
 		c.out = c.out[:begin]
 		if found = live || f.vivify; !found {
 			return objstore.Change{Action: objstore.Remove}
@@ -262,11 +262,11 @@ func (c *conn) metaGet(f *metaFlags) error {
 		it.State |= tokenSent
 		return w.rewritten(it)
 	})
-	if err == nil && found && !f.leave {
-		w.used(f.key)
-	}
 	if err != nil {
 		return err
+	}
+	if found = found && called; found && !f.leave {
+		w.used(f.key)
 	}
 	return c.metaGot(f, begin, found)
 }
@@ -413,7 +413,8 @@ func (c *conn) metaDelete(f *metaFlags) (err error) {
 	if !f.invalidate {
 		s, err = c.remove(f.key, f.cas)
 	} else {
-		_, err = c.w.update(f.key, -1, true, func(o *objstore.Object, it *entry, live bool, _ uint32) objstore.Change {
+		var called bool
+		called, err = c.w.update(f.key, -1, true, func(o *objstore.Object, it *entry, live bool, _ uint32) objstore.Change {
 			switch {
 			case !live:
 				s = notFound
@@ -429,6 +430,9 @@ func (c *conn) metaDelete(f *metaFlags) (err error) {
 			it.State, it.Unique = stale, item.Unique(f.key, o.Token)
 			return c.w.rewritten(it)
 		})
+		if !called {
+			s = notFound
+		}
 	}
 	if err == nil && (s != stored || !f.quiet) {
 		c.metaShort(metaCodes[s], f)

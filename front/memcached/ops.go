@@ -201,8 +201,9 @@ func (r *request) absent() {
 func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 	r := &w.req
 	old, live, newer := opened(o, r.number, r.lost)
-	if newer {
-		r.again, r.seen = true, old.Flush
+	r.created, r.stored = false, 0
+	if r.again = newer; newer {
+		r.seen = old.Flush
 		return objstore.Change{}
 	}
 	h := item.Head{Unique: item.Unique(r.key, o.Token), Flush: r.number}
@@ -255,8 +256,7 @@ func (w *worker) joined(r *request, old []byte) []byte {
 
 // delete deletes the item of a key if it has a unique; 0: any.
 func (w *worker) delete(key []byte, cas uint64) (s status, err error) {
-	s = notFound
-	_, err = w.update(key, 0, true, func(_ *objstore.Object, it *entry, live bool, _ uint32) objstore.Change {
+	found, err := w.update(key, 0, true, func(_ *objstore.Object, it *entry, live bool, _ uint32) objstore.Change {
 		switch {
 		case !live:
 			s = notFound
@@ -268,6 +268,9 @@ func (w *worker) delete(key []byte, cas uint64) (s status, err error) {
 		}
 		return objstore.Change{Action: objstore.Remove}
 	})
+	if !found {
+		s = notFound
+	}
 	return s, err
 }
 
@@ -277,7 +280,7 @@ func (w *worker) touch(key []byte, exptime int64, see func(*entry)) (found bool,
 	if see != nil {
 		read = -1
 	}
-	_, err = w.update(key, read, true, func(o *objstore.Object, it *entry, live bool, _ uint32) objstore.Change {
+	called, err := w.update(key, read, true, func(o *objstore.Object, it *entry, live bool, _ uint32) objstore.Change {
 		if found = live; !live {
 			return objstore.Change{Action: objstore.Remove}
 		}
@@ -286,7 +289,7 @@ func (w *worker) touch(key []byte, exptime int64, see func(*entry)) (found bool,
 		}
 		return objstore.Change{Action: objstore.Expire, Expiry: expiry(exptime, o.Now)}
 	})
-	return found && err == nil, err
+	return called && found && err == nil, err
 }
 
 // A delta is an addition to an item's decimal value.
@@ -314,7 +317,7 @@ const numberRead = 64
 // count does a delta.
 func (w *worker) count(key []byte, d *delta) error {
 	d.status = notFound
-	_, err := w.update(key, numberRead, !d.create, func(o *objstore.Object, it *entry, live bool, number uint32) objstore.Change {
+	called, err := w.update(key, numberRead, !d.create, func(o *objstore.Object, it *entry, live bool, number uint32) objstore.Change {
 		d.created, d.now = false, o.Now
 		if !live {
 			if !d.create {
@@ -352,6 +355,9 @@ func (w *worker) count(key []byte, d *delta) error {
 		ch.Expiry, ch.Early, d.item.expiry = it.expiry, it.early, it.expiry
 		return ch
 	})
+	if !called {
+		d.status = notFound
+	}
 	d.item.value = nil
 	return err
 }

@@ -103,13 +103,14 @@ func (c *conn) del(args [][]byte) error {
 	deleted := int64(0)
 	for _, key := range args[1:] {
 		found := false
-		if _, ok := c.update(key, item.Update{IfFound: true, Apply: func(o *item.Object) item.Change {
+		called, ok := c.update(key, item.Update{IfFound: true, Apply: func(o *item.Object) item.Change {
 			found = o.Found
 			return item.Change{Action: objstore.Remove}
-		}}); !ok {
+		}})
+		if !ok {
 			return nil
 		}
-		if found {
+		if called && found {
 			deleted++
 		}
 	}
@@ -131,13 +132,13 @@ func (c *conn) delEX(args [][]byte) error {
 		return nil
 	}
 	deleted := false
-	if _, ok := c.update(args[1], item.Update{Read: len(equal), IfFound: true, Apply: func(o *item.Object) item.Change {
+	if called, ok := c.update(args[1], item.Update{Read: len(equal), IfFound: true, Apply: func(o *item.Object) item.Change {
 		if deleted = o.Found && when.holds(o, equal); deleted {
 			return item.Change{Action: objstore.Remove}
 		}
 		return item.Change{}
 	}}); ok {
-		c.truth(deleted)
+		c.truth(called && deleted)
 	}
 	return nil
 }
@@ -225,14 +226,14 @@ func expireOptions(args [][]byte) (options int, wrong string) {
 // expireKey gives a key another expiry if a function says so, and answers whether.
 func (c *conn) expireKey(key []byte, e *expiry, may func(o *item.Object, at int64) bool) {
 	done := false
-	if _, ok := c.update(key, item.Update{IfFound: true, Apply: func(o *item.Object) item.Change {
+	if called, ok := c.update(key, item.Update{IfFound: true, Apply: func(o *item.Object) item.Change {
 		at := e.at(&o.Item)
 		if done = o.Found && may(o, at); done {
 			return expireAt(o, at)
 		}
 		return item.Change{}
 	}}); ok {
-		c.truth(done)
+		c.truth(called && done)
 	}
 }
 

@@ -203,7 +203,7 @@ func (c *conn) run(s *script, key, value []byte, n []int64) {
 	}
 	c.room(value)
 	answer := s.absent
-	_, ok := c.update(key, item.Update{Read: len(value), IfFound: !s.sets, Apply: func(o *item.Object) (ch item.Change) {
+	called, ok := c.update(key, item.Update{Read: len(value), IfFound: !s.sets, Apply: func(o *item.Object) (ch item.Change) {
 		switch {
 		case o.Found && same(&o.Item, value):
 			ch, answer = s.equal(o, n)
@@ -218,6 +218,9 @@ func (c *conn) run(s *script, key, value []byte, n []int64) {
 		}
 		return item.Change{}
 	}})
+	if !called {
+		answer = s.absent
+	}
 	if ok {
 		c.number(answer)
 	}
