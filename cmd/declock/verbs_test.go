@@ -48,8 +48,8 @@ func replayOverVerbs(t *testing.T, listen, secret string, own bool) {
 		return append(args, "--cluster", "verbs://"+listen+"/test", "--secret-file", secret, "--run-dir", "DIR", "--dead-after", "60s", "--gid", os.Getenv(verbsGIDEnv))
 	}
 	var daemons []*process
-	daemon := func(args ...string) {
-		p := w.start(with(args...)...)
+	daemon := func(args ...string) { // an etcd on an emulated machine may not answer within the time that is enough elsewhere
+		p := w.start(with(append(args, "--wait", patience.String())...)...)
 		p.says("ready")
 		daemons = append(daemons, p)
 	}
