@@ -17,7 +17,7 @@
 //   - A chain of operations ([Port.Do]) goes to one memory node with one
 //     doorbell and executes there in order. Where real NICs need a fence flag
 //     between a READ or an atomic and what follows, the backend sets it.
-//   - 8-byte aligned atomics are atomic among themselves. An aligned
+//   - 8-byte aligned atomics are atomic among themselves, and where [Caps] says so with those by CPU ([Local]). An aligned
 //     word of a READ or WRITE is not torn. Anything larger may tear at any
 //     8-byte boundary, in any order (NICs tear at 64 bytes; CPUs at 8).
 //   - Completion of a WRITE means that later operations of this Port see it.

@@ -165,6 +165,9 @@ type Caps struct {
 	// ReadsInOrder: a READ of a chain sees memory as it is after the READs before it. NICs execute
 	// READs in order, but fetch the memory over a bus that may exchange them.
 	ReadsInOrder bool
+	// GlobalAtomics: atomics of Port.Do and those of Local.DoLocal are atomic with each other (the verbs' IBV_ATOMIC_GLOB). Otherwise (IBV_ATOMIC_HCA)
+	// one of Do looks to CPUs like a READ, and then a WRITE of what it leaves behind. READs and WRITEs of aligned words are atomic with all in any case.
+	GlobalAtomics bool
 	// CutsEpochs: once a memory node is in a new epoch, nothing that was posted in one before changes its memory any more. (Where CPUs of compute
 	// nodes execute operations, one may be in the middle of a WRITE.)
 	CutsEpochs bool
@@ -179,6 +182,7 @@ type Stats struct {
 	Sent       uint64             `json:"sent"`       // messages to other compute nodes
 	SentLocal  uint64             `json:"sent_local"` // messages to the own compute node
 	Unknown    uint64             `json:"unknown"`    // chains that have ended with ErrUnknownOutcome
+	Local      uint64             `json:"local"`      // operations by the own CPU (Local.DoLocal), which count nowhere else
 }
 
 // Add adds the counters of t, such as those of another Port, to s.

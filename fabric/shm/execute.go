@@ -23,7 +23,6 @@ func (p *port) execute(ops []fabric.Op) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	p.stats.Count(ops)
 	id := ops[0].Addr.MN()
 	var m *memory
 	if id < MaxMN {

@@ -23,6 +23,8 @@ var caps = fabric.Caps{
 	MaxAtomics: fabric.MaxChain,
 
 	ReadsInOrder: true,
+
+	GlobalAtomics: true, // there are no others than those of CPUs
 }
 
 // A port is one client of a compute node.
@@ -96,8 +98,13 @@ func (p *port) Stats() *fabric.Stats { return &p.stats }
 
 // Do is fabric.Port.Do.
 func (p *port) Do(ops []fabric.Op) error {
+	return p.do(ops, false)
+}
+
+func (p *port) do(ops []fabric.Op, local bool) error {
 	err := p.check(ops)
 	if err == nil {
+		p.count(ops, local)
 		err = p.execute(ops)
 	}
 	// What has come is delivered behind the chain, not before it: the chain may
@@ -106,6 +113,23 @@ func (p *port) Do(ops []fabric.Op) error {
 		runtime.Gosched()
 	}
 	return err
+}
+
+// Near is fabric.Local.Near: there is one machine.
+func (p *port) Near(fabric.MemID) bool { return true }
+
+// DoLocal is fabric.Local.DoLocal: there is no other way than the CPU.
+func (p *port) DoLocal(ops []fabric.Op) error {
+	return p.do(ops, true)
+}
+
+func (p *port) count(ops []fabric.Op, local bool) {
+	switch {
+	case local:
+		p.stats.Local += uint64(len(ops))
+	case len(ops) > 0:
+		p.stats.Count(ops)
+	}
 }
 
 // Post is fabric.Port.Post.
@@ -123,6 +147,7 @@ func (p *port) Post(ops []fabric.Op) (fabric.Pending, error) {
 	c := &p.posted[i]
 	c.use++
 	c.open = true
+	p.count(ops, false)
 	c.err = p.execute(ops)
 	return fabric.Pending(c.use)<<32 | fabric.Pending(i), nil
 }

@@ -34,6 +34,7 @@ type Chain struct {
 
 	orphan bool // its client was killed and does not wait
 	drop   bool // its client was killed: what has not happened will not
+	cpu    bool // it is executed by the CPU of its client's machine
 	fence  bool // the first operation needs a fence
 	hasRA  bool // it has READs or atomics
 
@@ -135,7 +136,7 @@ func (c *Cluster) drawPost() fabric.Time {
 
 // Do posts a chain and waits for it.
 func (p *Port) Do(ops []fabric.Op) error {
-	ch, err := p.post(ops)
+	ch, err := p.postTo(lane{short: p.c.cfg.ShortWay && p.inflight == 0}, ops) // a chain that is under way would be overtaken
 	if ch == nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (p *Port) Do(ops []fabric.Op) error {
 
 // Post posts a chain.
 func (p *Port) Post(ops []fabric.Op) (fabric.Pending, error) {
-	ch, err := p.post(ops)
+	ch, err := p.postTo(lane{}, ops)
 	if ch == nil {
 		return nothing, err
 	}
@@ -200,16 +201,15 @@ func (p *Port) waitChain(ch *Chain) error {
 	return err
 }
 
-// post checks a chain, charges the CPU and hands the chain to its queue pair.
-// It returns no chain if there is nothing to wait for.
-func (p *Port) post(ops []fabric.Op) (*Chain, error) { return p.postTo(lane{}, ops) }
-
 // A lane says which memory node a chain goes to: the zero lane, to the one that serves the number.
 type lane struct {
 	mn     *memNode
 	backup uint32 // the number of the replica
+	short  bool   // the CPU executes it, if it can
 }
 
+// postTo checks a chain, charges the CPU and hands the chain to its queue pair.
+// It returns no chain if there is nothing to wait for.
 func (p *Port) postTo(to lane, ops []fabric.Op) (*Chain, error) {
 	p.enter()
 	if p.closed {
@@ -230,8 +230,12 @@ func (p *Port) postTo(to lane, ops []fabric.Op) (*Chain, error) {
 		return nil, fabric.ErrClosed
 	}
 	c := p.c
-	ch := c.newChain()
 	id := ops[0].Addr.MN()
+	if to.short && p.Near(id) {
+		p.stats.Count(ops)
+		return p.launchLocal(ops), nil
+	}
+	ch := c.newChain()
 	mn, shut := to.mn, false
 	if mn == nil {
 		mn, shut = p.node.server(id)
@@ -384,7 +388,12 @@ func (c *Cluster) transmit(ch *Chain, from, to int) {
 	for i := from; i < to; i++ {
 		bytes += c.nic.Overhead + requestBytes(&ch.ops[i])
 	}
-	at := n.nic.out.carry(c.now, max(c.now, ch.rung), bytes, c.nic.BytePs) + c.nic.OneWay
+	at := fabric.Time(0)
+	if q.mn == n.host {
+		at = q.mn.nic.loop(c.nic, c.now, ch.rung, to-from)
+	} else {
+		at = n.nic.out.carry(c.now, max(c.now, ch.rung), bytes, c.nic.BytePs) + c.nic.OneWay
+	}
 	ch.state = chainFlying
 	if len(c.links) > 0 {
 		var there fabric.Time
@@ -422,6 +431,9 @@ func (c *Cluster) arrive(ch *Chain) {
 		op := &ch.ops[ch.nth(i)]
 		at := max(mn.nic.admit(c.nic, c.now, op), q.lastEffect+1) // in order: no two at one instant
 		end := at
+		if c.cfg.SplitAtomics && op.Kind.IsAtomic() { // it holds its slot from its READ to its WRITE
+			at = max(at-c.nic.Atomic, c.now, q.lastEffect+1)
+		}
 		if c.cfg.Tear.Prob > 0 && op.Size() > 8 && !op.Kind.IsAtomic() && c.faults.Float64() < c.cfg.Tear.Prob {
 			end += 1 + fabric.Time(c.faults.Uint64n(uint64(c.cfg.Tear.Window)))
 		}

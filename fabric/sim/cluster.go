@@ -241,6 +241,8 @@ func (c *Cluster) dispatch(e event) {
 		c.post(c.acking, evAcked, e.a, e.b)
 	case evAcked:
 		c.acks(c.members[e.a], e.b)
+	case evLocal:
+		c.effectLocal(c.chains[e.a])
 	case evCall:
 		f := c.calls[e.a]
 		c.calls[e.a] = nil

@@ -29,6 +29,12 @@ type Config struct {
 	// the first. If it is not 0, the fabric does not promise fabric.Caps.ReadsInOrder. (Not in exploration.)
 	ExchangeReads float64
 
+	// SplitAtomics: atomics of the NIC are atomic among themselves, and not with those of CPUs (fabric.Caps.GlobalAtomics): each reads, and then
+	// writes what it leaves behind. In between CPUs of the machine may do anything, and NICs nothing to its words.
+	SplitAtomics bool
+	// ShortWay: Ports execute chains by CPU where the memory is Near, as a fabric may whose atomics are global.
+	ShortWay bool
+
 	// DetectDelay is from the crash of a compute node until the coordinator notices. 0 means 10 ms.
 	DetectDelay fabric.Time
 	// NewsDelay is how long it takes at most until a node hears of a change of the membership: each after a time of

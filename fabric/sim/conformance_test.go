@@ -9,7 +9,10 @@ import (
 	"github.com/declock/declock/fabric/sim"
 )
 
-type harness struct{ cfg sim.Config }
+type harness struct {
+	cfg   sim.Config
+	place bool // compute nodes are on the machine of memory node 0
+}
 
 type cluster struct {
 	*sim.Cluster
@@ -24,6 +27,9 @@ func (h harness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
 	}
 	for range cfg.CNs {
 		c.nodes = append(c.nodes, c.AddCN())
+		if h.place {
+			c.Place(c.nodes[len(c.nodes)-1], 0)
+		}
 	}
 	if h.cfg.BreakAfter > 0 {
 		return stalling{c}
@@ -98,22 +104,27 @@ func (c *cluster) Kill(i int) { c.Cluster.Kill(c.nodes[i]) }
 func TestConformance(t *testing.T) {
 	for _, nic := range []sim.NIC{sim.CX4(), sim.Ideal(), sim.CXL()} {
 		t.Run(nic.Name, func(t *testing.T) {
-			fabrictest.Run(t, harness{sim.Config{Seed: 1, NIC: nic}})
+			fabrictest.Run(t, harness{cfg: sim.Config{Seed: 1, NIC: nic}})
 		})
 	}
 	t.Run("connections break", func(t *testing.T) {
 		for seed := range uint64(8) {
-			fabrictest.Run(t, harness{sim.Config{Seed: seed, NIC: sim.CX4(), BreakAfter: 100 * fabric.Microsecond, BrokenLate: 5 * fabric.Millisecond}})
+			fabrictest.Run(t, harness{cfg: sim.Config{Seed: seed, NIC: sim.CX4(), BreakAfter: 100 * fabric.Microsecond, BrokenLate: 5 * fabric.Millisecond}})
 		}
 	})
 	t.Run("news that take time", func(t *testing.T) {
-		fabrictest.Run(t, harness{sim.Config{Seed: 1, NIC: sim.CX4(), NewsDelay: 20 * fabric.Microsecond}})
+		fabrictest.Run(t, harness{cfg: sim.Config{Seed: 1, NIC: sim.CX4(), NewsDelay: 20 * fabric.Microsecond}})
 	})
+	for _, cfg := range []sim.Config{{Seed: 1}, {Seed: 1, SplitAtomics: true}, {Seed: 1, ShortWay: true}} {
+		t.Run(fmt.Sprintf("near, split atomics %t, short way %t", cfg.SplitAtomics, cfg.ShortWay), func(t *testing.T) {
+			fabrictest.Run(t, harness{cfg, true})
+		})
+	}
 	t.Run("READs exchanged", func(t *testing.T) {
-		fabrictest.Run(t, harness{sim.Config{Seed: 1, NIC: sim.CX4(), ExchangeReads: 0.5}})
+		fabrictest.Run(t, harness{cfg: sim.Config{Seed: 1, NIC: sim.CX4(), ExchangeReads: 0.5}})
 	})
 	t.Run("cx6, torn, clocks wrong", func(t *testing.T) {
-		fabrictest.Run(t, harness{sim.Config{Seed: 1, NIC: sim.CX6(),
+		fabrictest.Run(t, harness{cfg: sim.Config{Seed: 1, NIC: sim.CX6(),
 			Tear:   sim.Tear{Prob: 1, Grain: 8, Window: 5000},
 			Clocks: []sim.Clock{{Offset: 12345, Drift: 200_000}, {Offset: -77, Drift: -300_000}}}})
 	})

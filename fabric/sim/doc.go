@@ -30,6 +30,8 @@
 // An operation takes effect at one instant. A READ or WRITE of more than 8 bytes may be made to tear
 // into parts with an instant each ([Tear]). Between the operations of a chain anything can happen.
 //
+// A compute node may be on the machine of a memory node ([Cluster.Place]): its CPU reaches the memory ([fabric.Local]), and its NIC does by loopback.
+//
 // # Faults
 //
 // [Cluster.Kill], [Cluster.Pause], [Cluster.Resume] and [Cluster.Fence] are for

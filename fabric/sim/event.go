@@ -26,10 +26,11 @@ const (
 	evAck                // the coordinator hears that member a acts on revision b
 	evAcked              // it has worked on that
 	evCall               // call a of Cluster.At
+	evLocal              // the CPU executes the next operation of chain a
 )
 
 var eventKindNames = [...]string{"none", "start", "arrive", "effect", "tear", "complete",
-	"kick", "deliver", "wake", "timer", "unwind", "detect", "news", "ack", "acked", "call"}
+	"kick", "deliver", "wake", "timer", "unwind", "detect", "news", "ack", "acked", "call", "local"}
 
 func (k eventKind) String() string { return nameOf(eventKindNames[:], k) }
 

@@ -32,7 +32,12 @@ func (c *Cluster) effect(ch *Chain) {
 			c.faultStats[LateEffects]++
 		}
 	}
-	if w := &ch.when[ch.cur]; w.end > w.at {
+	w := &ch.when[ch.cur]
+	if ch.qp.mn.mend(op); w.end > w.at {
+		if op.Kind.IsAtomic() {
+			c.splitEffect(ch, op)
+			return
+		}
 		if op.Kind == fabric.OpRead {
 			c.faultStats[TornReads]++
 		} else {
@@ -55,7 +60,10 @@ func (c *Cluster) effected(ch *Chain, op *fabric.Op, old, new uint64) {
 	left := q.mn.nic.answer(c.nic, c.now, op)
 	n := ch.port.node
 	bytes := c.nic.Overhead + answerBytes(op)
-	there := n.nic.in.carry(c.now, left+c.nic.OneWay, bytes, c.nic.BytePs)
+	there := left + c.nic.Loopback
+	if q.mn != n.host {
+		there = n.nic.in.carry(c.now, left+c.nic.OneWay, bytes, c.nic.BytePs)
+	}
 	if len(c.links) > 0 && !ch.late {
 		there = c.answered(ch, there)
 	}
@@ -194,22 +202,48 @@ func (c *Cluster) execute(m *memory, op *fabric.Op) (old, new uint64) {
 		binary.LittleEndian.PutUint64(w, new)
 		return op.Old, new
 	}
-	return executeWide(m, op)
+	fetch(m, op)
+	return leave(m, op)
 }
 
-// executeWide does masked and 16-byte atomics.
-func executeWide(m *memory, op *fabric.Op) (old, new uint64) {
-	w, off := op.Wide, op.Addr.Offset()
-	words := op.Size() / 8
-	for i := range words {
-		w.Old[i] = m.word(off + uint64(i)*8)
+// fetch is the first half of an atomic: it reads.
+func fetch(m *memory, op *fabric.Op) {
+	off := op.Addr.Offset()
+	op.Old = m.word(off)
+	if w := op.Wide; w != nil {
+		for i := range op.Size() / 8 {
+			w.Old[i] = m.word(off + uint64(i)*8)
+		}
 	}
-	now := ram.Masked(op.Kind, w.Old, w)
-	for i := range words {
-		m.setWord(off+uint64(i)*8, now[i])
+}
+
+// leave is the second half: it writes what an atomic leaves behind that has found what fetch found. It returns the word before and after.
+func leave(m *memory, op *fabric.Op) (old, new uint64) {
+	off := op.Addr.Offset()
+	now := left(op)
+	for i, v := range now[:op.Size()/8] {
+		m.setWord(off+uint64(i)*8, v)
 	}
-	op.Old = w.Old[0]
-	return w.Old[0], now[0]
+	return op.Old, now[0]
+}
+
+// left returns the words that an atomic leaves behind.
+func left(op *fabric.Op) [2]uint64 {
+	switch {
+	case op.Wide != nil:
+		return ram.Masked(op.Kind, op.Wide.Old, op.Wide)
+	case op.Kind == fabric.OpFAA:
+		return [2]uint64{op.Old + op.Arg}
+	case op.Old == op.Cmp:
+		return [2]uint64{op.Arg}
+	}
+	return [2]uint64{op.Old}
+}
+
+// changes reports whether an atomic that has found what fetch found writes.
+func changes(op *fabric.Op) bool {
+	now := left(op)
+	return now[0] != op.Old || op.Wide != nil && now != op.Wide.Old
 }
 
 // maxParts is how many parts a torn operation has at most.
@@ -218,6 +252,10 @@ const maxParts = 4
 // tearPart makes one part of a torn operation happen: those pieces that the
 // seed gives to it.
 func (c *Cluster) tearPart(ch *Chain) {
+	if ch.ops[ch.nth(int(ch.cur))].Kind.IsAtomic() {
+		c.splitEnd(ch)
+		return
+	}
 	if ch.drop {
 		c.faultStats[HalfDone]++ // crashed in the middle of a WRITE
 		c.finish(ch, c.now)
@@ -235,6 +273,7 @@ func (c *Cluster) tearPart(ch *Chain) {
 	}
 	parts := uint8(2 + ch.tearSeed%(maxParts-1))
 	m, off, buf := &ch.qp.mn.at(op.Addr.MN()).mem, op.Addr.Offset(), op.Buf
+	ch.qp.mn.mend(op)
 	grain := uint64(c.cfg.Tear.Grain)
 	for i, done := uint64(0), 0; done < len(buf); i++ {
 		n := min(int(grain-(off+uint64(done))%grain), len(buf)-done)

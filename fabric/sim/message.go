@@ -89,10 +89,14 @@ func (p *Port) send(to fabric.ClientID, m *fabric.Message) error {
 	i := c.newFlight(*m, n, dst, to)
 	c.flights[i].msg.From = p.id
 	at := c.now
-	if dst == n {
+	switch {
+	case dst == n:
 		p.stats.SentLocal++
 		at += c.nic.LocalWake
-	} else {
+	case n.besides(dst):
+		p.stats.Sent++
+		at += c.nic.LocalWake
+	default:
 		p.stats.Sent++
 		at = c.messageArrival(p, to)
 	}

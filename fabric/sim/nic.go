@@ -62,6 +62,12 @@ type NIC struct {
 	// LocalWake is from Send to Recv on one compute node. Fitted.
 	LocalWake fabric.Time
 
+	// On the machine of a memory node (Cluster.Place). Assumed: a load, store or atomic of the CPU is to a line that another core wrote last, and takes a
+	// thirtieth of an operation by NIC (the paper of the asymmetric lock: at least an order of magnitude less). Loopback is the way of an operation
+	// through the NIC to the own machine, without wires and switch; it passes the NIC's pipeline twice.
+	CPUAccess fabric.Time
+	Loopback  fabric.Time
+
 	SendQueue int         // chains a client may have under way
 	Retry     fabric.Time // until a NIC gives a silent peer up. Assumed.
 
@@ -82,6 +88,7 @@ func CX4() NIC {
 		BytePs: 80, Overhead: 40,
 		MessageMin: 1600, MessageMax: 1700, MessageScale: 1,
 		LocalWake: 150,
+		CPUAccess: 60, Loopback: 400,
 		SendQueue: 64, Retry: 100 * fabric.Microsecond,
 		Masked: true, Atomic16: true,
 	}
@@ -162,7 +169,7 @@ func (n *NIC) Validate() error {
 		v    fabric.Time
 	}{{"PostMin", n.PostMin}, {"Poll", n.Poll}, {"OneWay", n.OneWay}, {"PCIeRead", n.PCIeRead},
 		{"PCIeWrite", n.PCIeWrite}, {"Pipe", n.Pipe}, {"Atomic", n.Atomic}, {"MessageMin", n.MessageMin},
-		{"LocalWake", n.LocalWake}, {"Retry", n.Retry}, {"BytePs", fabric.Time(n.BytePs)}, {"Overhead", fabric.Time(n.Overhead)}} {
+		{"LocalWake", n.LocalWake}, {"CPUAccess", n.CPUAccess}, {"Loopback", n.Loopback}, {"Retry", n.Retry}, {"BytePs", fabric.Time(n.BytePs)}, {"Overhead", fabric.Time(n.Overhead)}} {
 		if t.v < 0 || t.v > fabric.Second {
 			return bad(false, "%s is %d ns, not 0 to 1 s", t.name, t.v)
 		}

@@ -14,6 +14,7 @@ type memNode struct {
 	region            // of its own number
 	backups []*backup // of others
 	nic     nic
+	split   []*Chain // whose atomics have read and not written yet
 	dead    bool
 	revoked bool // its key is refused
 	// replicas is how many copies its number has; 0: it is not replicated.
@@ -133,6 +134,8 @@ type Node struct {
 	place int // in Cluster.nodes
 
 	device *device // nil: it is no switch
+
+	host *memNode // on whose machine it is; nil: on one of its own
 }
 
 var _ fabric.Node = (*Node)(nil)
@@ -175,7 +178,7 @@ func (n *Node) Caps() fabric.Caps { return n.c.caps() }
 
 func (c *Cluster) caps() fabric.Caps {
 	return fabric.Caps{Fabric: "sim", Masked: c.nic.Masked, Atomic16: c.nic.Atomic16,
-		Inline: 0, MaxAtomics: c.nic.MaxAtomics, ReadsInOrder: c.cfg.ExchangeReads == 0, CutsEpochs: true}
+		Inline: 0, MaxAtomics: c.nic.MaxAtomics, ReadsInOrder: c.cfg.ExchangeReads == 0, GlobalAtomics: !c.cfg.SplitAtomics, CutsEpochs: true}
 }
 
 // Memory lists the memory nodes.

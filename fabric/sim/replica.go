@@ -51,7 +51,7 @@ func (p *Port) PostBackup(g *fabric.Replicas, i int, ops []fabric.Op) (fabric.Pe
 		p.c.tell(1)
 		return nothing, fmt.Errorf("sim: a backup of %v has ended: %w", g.Mem, fabric.ErrNodeDown)
 	}
-	ch, err := p.postTo(lane{mn, b.Number}, ops)
+	ch, err := p.postTo(lane{mn: mn, backup: b.Number}, ops)
 	if ch == nil {
 		return nothing, err
 	}

@@ -176,7 +176,7 @@ func (u *Untimed) Settle() {
 // Enabled reports whether the next operation of Chains[i] may take effect: chains of one client to one memory node do so in order.
 func (u *Untimed) Enabled(i int) bool {
 	ch := u.Chains[i]
-	return ch.state == chainFlying && !slices.ContainsFunc(u.Chains[:i], func(x *Chain) bool {
+	return ch.state == chainFlying && !u.waitsForSplit(ch) && !slices.ContainsFunc(u.Chains[:i], func(x *Chain) bool {
 		return x.state == chainFlying && x.port == ch.port && x.qp.mn == ch.qp.mn
 	})
 }
@@ -215,7 +215,20 @@ func (u *Untimed) Effect(ch *Chain) error {
 	if op.Kind != fabric.OpRead {
 		before = r.mem.hash(op.Addr.Offset(), op.Size())
 	}
-	old, new := u.execute(&r.mem, op)
+	split := u.splits(ch)
+	if split && ch.part == 0 {
+		if fetch(&r.mem, op); changes(op) { // else there is no second half
+			ch.part = 1
+			u.tookPart(ch, op)
+			return nil
+		}
+	}
+	var old, new uint64
+	if split {
+		old, new = leave(&r.mem, op)
+	} else {
+		old, new = u.execute(&r.mem, op)
+	}
 	if op.Kind != fabric.OpRead {
 		after := r.mem.hash(op.Addr.Offset(), op.Size())
 		r.sum += after - before
@@ -332,9 +345,14 @@ func (u *Untimed) EffectPart(ch *Chain, b uint8) error {
 		u.took(ch, op, 0, 0)
 		return nil
 	}
+	u.tookPart(ch, op)
+	return nil
+}
+
+// tookPart goes on after a part of an operation has taken effect.
+func (u *Untimed) tookPart(ch *Chain, op *fabric.Op) {
 	u.note(StepPart, ch.port.id, uint64(op.Addr), uint64(ch.part))
 	u.observeOp(StepPart, ch, int(ch.cur), op, 0, 0)
-	return nil
 }
 
 // sent takes a message that is under way.
@@ -415,7 +433,7 @@ func (u *Untimed) fenced(n *Node) {
 func (u *Untimed) orphaned(ch *Chain) {
 	ch.orphan = true
 	reads := !slices.ContainsFunc(ch.ops[min(int(ch.cur), len(ch.ops)):], func(op fabric.Op) bool { return op.Kind != fabric.OpRead })
-	if ch.state != chainFlying || u.cfg.Late == LateDrop || reads {
+	if ch.state != chainFlying || ch.cpu || u.cfg.Late == LateDrop || reads {
 		u.forgetChain(ch)
 		u.releaseChain(ch)
 	}

@@ -21,6 +21,8 @@ var caps = fabric.Caps{
 
 	ReadsInOrder: true,
 	CutsEpochs:   true,
+
+	GlobalAtomics: true, // memory nodes execute by CPU
 }
 
 // largeChain is how many bytes a chain moves that may not fit into one frame.

@@ -45,6 +45,8 @@ func Constants(name string) ([]Constant, error) {
 		{"overhead", fmt.Sprintf("%d B", n.Overhead), "fitted", "headers of each operation, answer or message"},
 		{"message", span(n.MessageMin, n.MessageMax), "fitted", "between compute nodes, from Send to Recv"},
 		{"local wake", ns(n.LocalWake), "fitted", "a message within a compute node"},
+		{"access by CPU", ns(n.CPUAccess), "assumed", "a load, store or atomic of a client on the memory node's machine (experiment alock)"},
+		{"loopback", ns(n.Loopback), "assumed", "from the NIC to itself, instead of one way, for a client on the memory node's machine that uses it"},
 		{"retry", ns(n.Retry), "assumed", "until a NIC gives up a silent peer"},
 	}
 	if name == sim.CX4().Name {
