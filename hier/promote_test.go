@@ -188,6 +188,41 @@ func TestGrantOfATermBefore(t *testing.T) {
 	}
 }
 
+// TestReadersGrantedInATermBefore: a grant of all waiting readers up to an index, which comes while a client of the node acquires in the term before, makes no reader of the node a holder that has
+// one of these indices in the present one.
+func TestReadersGrantedInATermBefore(t *testing.T) {
+	r := newRig(t, 1, 2, "declock", cql.Layout{CapacityBits: 4, VersionBits: 16}, replicated, unsynced, silent)
+	var w witness
+	r.client(0, "writer", func(k *hier.Locker) { r.hold(k, &w, 0, lock.Exclusive, 400*us, 700*us) })
+	r.client(1, "reader of before", func(k *hier.Locker) {
+		h, first := hookPort{}, true
+		port := k.Port()
+		k = r.hooked(1, port, &h)
+		var hold lock.Hold
+		acquire(t, k, &hold, r.lock(1), lock.Shared) // attached in term 1
+		must(t, k.Release(&hold, nil))
+		at(k, 50*us)
+		h.do = func(p fabric.Port, ops []fabric.Op) error {
+			if first {
+				first = false
+				m := fabric.Message{Kind: kindGrant + 1 | 1<<16, Body: [7]uint64{uint64(r.lock(0)), 0, 10}}
+				must(t, p.Send(fabric.AgentOf(r.nodes[1].ID()), &m))
+				at(k, 150*us)
+				r.c.KillMN(r.mn)
+				at(k, 500*us)
+			}
+			return p.Do(ops)
+		}
+		acquire(t, k, &hold, r.lock(0), lock.Shared)
+		must(t, k.Release(&hold, nil))
+	})
+	r.client(1, "reader", func(k *hier.Locker) { r.hold(k, &w, 0, lock.Shared, 450*us, 900*us) })
+	r.run()
+	if w.grants != 2 {
+		t.Errorf("%d grants", w.grants)
+	}
+}
+
 // TestAnswerOfADeposedPrimary: the answer to an acquisition that the primary of before has executed makes no client a holder if it comes when its node has acknowledged
 // another: others may hold the lock there.
 func TestAnswerOfADeposedPrimary(t *testing.T) {

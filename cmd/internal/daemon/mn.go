@@ -71,13 +71,16 @@ func RunMN(ctx context.Context, cfg MNConfig, out io.Writer) error {
 // startMN has the memory served, and formats it. It returns no node if that failed, or if it was asked to stop meanwhile.
 func startMN(ctx context.Context, cfg *MNConfig) (srv scheme.Server, node *mn.Node, err error) {
 	err = cfg.await(ctx, cfg.Wait, func() (err error) {
-		srv, err = cfg.Cluster.Serve(ctx, cfg.Memory)
+		// Before it joins: joining may take the place of a member that has a copy, on a host that is cut off.
+		if err = cfg.alone(ctx, cfg.Memory.ID); err == nil {
+			srv, err = cfg.Cluster.Serve(ctx, cfg.Memory)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, nil, unlessStopped(ctx, err)
 	}
-	queue, err := 0, cfg.alone(ctx, srv.ID())
+	queue, err := 0, cfg.alone(ctx, srv.ID()) // there may be copies since
 	if err == nil {
 		queue, err = lockQueue(ctx, cfg, srv)
 	}
@@ -88,7 +91,7 @@ func startMN(ctx context.Context, cfg *MNConfig) (srv scheme.Server, node *mn.No
 	return srv, node, err
 }
 
-// alone returns an error if a memory node without replicas has joined with a number that has copies: it would serve nothing.
+// alone returns an error if a memory node without replicas is to have a number that has copies: it would serve nothing.
 func (cfg *MNConfig) alone(ctx context.Context, id fabric.MemID) error {
 	if cfg.Memory.Replicas > 1 {
 		return nil

@@ -93,6 +93,30 @@ func TestMemoryNodeStoppedWhileItStarts(t *testing.T) {
 	}
 }
 
+// A copiedCluster has copies of mn0 on other memory nodes.
+type copiedCluster struct {
+	scheme.Cluster
+	joined int
+}
+
+func (c *copiedCluster) Describe(context.Context) (*scheme.Info, error) {
+	return &scheme.Info{Groups: []scheme.GroupInfo{{Number: "mn0", Replicas: 2}}}, nil
+}
+
+func (c *copiedCluster) Serve(ctx context.Context, m scheme.Memory) (scheme.Server, error) {
+	c.joined++
+	return c.Cluster.Serve(ctx, m)
+}
+
+// A memory node without replicas does not join with a number that has copies: that might end a member that has one.
+func TestNumberWithCopiesIsNotJoined(t *testing.T) {
+	at := &copiedCluster{Cluster: scheme.SHM("x", t.TempDir())}
+	err := RunMN(t.Context(), MNConfig{Cluster: at, Memory: scheme.Memory{Size: 1 << 20}, Options: Options{Log: slog.New(slog.DiscardHandler)}}, io.Discard)
+	if exit.Of(err) != exit.Mismatch || !strings.Contains(err.Error(), "--replicas 2") || at.joined > 0 {
+		t.Errorf("it has joined %d times: %v", at.joined, err)
+	}
+}
+
 // When the work of a replay is closed in the middle of a trace, nothing reads the trace any more.
 func TestTraceIsNotReadAfterClose(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.csv")
