@@ -24,6 +24,9 @@ func (u *Upload) Span(i int) (from, n int) { return u.l.span(i) }
 // Size returns the length of the value.
 func (u *Upload) Size() int { return u.l.size }
 
+// Large returns the value, to be read as one that is there. Only what has been written of it is there, and not the beginning that Change.Value has.
+func (u *Upload) Large() *Large { return &u.l }
+
 // ExpiryOf returns when an object expires that Set stores now: for Change.Expiry and Early.
 func (c *Client) ExpiryOf(o Options) (second uint32, early uint16) {
 	e := c.expiryOf(o)
@@ -286,7 +289,7 @@ type decision struct {
 	up     *Upload
 	own    bool // the upload is Update's
 
-	whole  []byte // the value of the object, which was read without the lock, and its unique
+	whole  []byte // what Apply is to see of the object's value, which was read without the lock, and its unique
 	wholeU uint64
 }
 

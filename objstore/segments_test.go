@@ -362,10 +362,10 @@ func TestSweepBesideUpload(t *testing.T) {
 }
 
 // A get, a read of a part, and an append of a value in segments meet, before each of their chains in turn, another client that stores another value, twice, so that segments of
-// the first are written over: they see one value or the other, whole, and the append is to one of them or not to be seen any more.
+// the first are written over: they see one value or the other, whole, and the append is to one of them or not to be seen any more. So does an update that looks at a part of it.
 func TestSegmentsMeetWriter(t *testing.T) {
 	for _, evicts := range []bool{false, true} {
-		for op := range 3 {
+		for op := range 4 {
 			for k := 1; ; k++ {
 				if !segmentsMeet(t, evicts, op, k) {
 					if k < 5 {
@@ -426,6 +426,14 @@ func segmentsMeet(t *testing.T, deletes bool, op, k int) (met bool) {
 		}
 	case 2:
 		wantErr(t, "append", ignore(c.Append([]byte("key"), []byte("++")), ErrNotFound), nil)
+	case 3:
+		err := c.Update([]byte("key"), Update{Read: 150, IfFound: true, Apply: func(o *Object) Change {
+			if len(o.Value) != 150 || o.Size != 300 || !one(o.Value) {
+				t.Errorf("before chain %d: an update of %d bytes sees %q", k, o.Size, o.Value)
+			}
+			return Change{}
+		}})
+		wantErr(t, "update", ignore(err, ErrNotFound), nil)
 	}
 	p.until = 0
 	it, err := d.Get([]byte("key"))

@@ -56,6 +56,8 @@ func (ch *Change) expiry() expiry {
 type Update struct {
 	// Read is how many bytes of the value Apply needs to see, from its beginning; negative: all.
 	Read int
+	// Beginning has Apply see no more of a value in segments than is in its list, at most 64 bytes, whatever Read says.
+	Beginning bool
 	// IfFound has Apply called only if there is an object, else Update is ErrNotFound: a miss takes no lock then.
 	IfFound bool
 	// Apply is called with the object under the key, or none, while the lock is held, so it must neither wait nor use the client. Where values have segments (Config.Segment), or memory
@@ -138,7 +140,7 @@ func (c *Client) decideOnce(k *work, u *Update, d *decision) (again bool, err er
 func (c *Client) seeLarge(k *work, u *Update, d *decision) (seen bool, err error) {
 	b, o := c.value(k), &c.object
 	o.Size = int(binary.LittleEndian.Uint32(b))
-	if headLen := int(binary.LittleEndian.Uint32(b[8:])); u.Read >= 0 && u.Read <= headLen && headLen <= listHeadSize {
+	if headLen := int(binary.LittleEndian.Uint32(b[8:])); headLen <= listHeadSize && (u.Beginning || u.Read >= 0 && u.Read <= headLen) {
 		o.Value = b[listHeadOffset:][:headLen]
 		return true, nil
 	}
@@ -150,9 +152,19 @@ func (c *Client) seeLarge(k *work, u *Update, d *decision) (seen bool, err error
 		return false, err
 	}
 	c.user.Exit()
-	it, _, err := c.getTo(k.key, nil)
-	c.user.Enter()
-	if d.whole, d.wholeU = it.Value, it.CAS; errors.Is(err, ErrNotFound) {
+	defer c.user.Enter()
+	it, l, err := c.openObject(k.key)
+	if d.whole = nil; l != nil {
+		n := l.size
+		if u.Read >= 0 {
+			n = min(n, u.Read)
+		}
+		d.wholeU = it.CAS
+		if d.whole, err = c.appendLarge(nil, l, 0, n); errors.Is(err, ErrNotFound) {
+			d.whole, err = nil, c.removeBroken(l)
+		}
+	}
+	if errors.Is(err, ErrNotFound) {
 		err = nil
 	}
 	return false, err

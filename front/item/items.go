@@ -155,6 +155,9 @@ type Object struct {
 	Token    lock.Token // see objstore.Object
 }
 
+// InSegments reports whether the value has segments which have not been read.
+func (o *Object) InSegments() bool { return o.Found && len(o.Value) < o.Size }
+
 // A Change is what a function that is given to Update decides.
 type Change struct {
 	Action objstore.Action
@@ -168,9 +171,10 @@ type Change struct {
 
 // An Update says how Items.Update goes about it: see objstore.Update.
 type Update struct {
-	Read    int
-	IfFound bool
-	Apply   func(*Object) Change
+	Read      int
+	Beginning bool // of a value in segments Apply needs to see nothing, whatever Read says: Object.InSegments
+	IfFound   bool
+	Apply     func(*Object) Change
 }
 
 // Update changes the item of a key as a function decides that sees it: one operation, under the lock of the key's bucket. The function may be called again
@@ -225,7 +229,7 @@ func (x *Items) update(ctx context.Context, key []byte, u *Update, number, lost 
 	}
 	for since := x.clock(); ; {
 		newer = false
-		err = x.objects().Update(ctx, key, objstore.Update{Read: u.Read, IfFound: u.IfFound, Apply: apply})
+		err = x.objects().Update(ctx, key, objstore.Update{Read: u.Read, Beginning: u.Beginning, IfFound: u.IfFound, Apply: apply})
 		if !x.retry(ctx, err, since) {
 			return seen, newer, err
 		}

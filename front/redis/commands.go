@@ -13,6 +13,7 @@ type command struct {
 	flags string
 	// first, last and step say which arguments are keys.
 	first, last, step int
+	value             int  // the argument that is stored while it arrives, if it is large; 0: none
 	unit              unit // of times that it has as arguments, or answers with
 	do                func(c *conn, args [][]byte) error
 	number            int
@@ -43,11 +44,11 @@ func init() {
 func ofStrings() []*command {
 	return []*command{
 		{name: "get", arity: 2, flags: reads, first: 1, last: 1, step: 1, do: (*conn).get},
-		{name: "set", arity: -3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).set},
-		{name: "setnx", arity: 3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).setNX},
-		{name: "setex", arity: 4, flags: stores, first: 1, last: 1, step: 1, unit: seconds, do: (*conn).setEX},
-		{name: "psetex", arity: 4, flags: stores, first: 1, last: 1, step: 1, unit: milliseconds, do: (*conn).setEX},
-		{name: "getset", arity: 3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).getSet},
+		{name: "set", arity: -3, flags: stores, first: 1, last: 1, step: 1, value: 2, do: (*conn).set},
+		{name: "setnx", arity: 3, flags: stores, first: 1, last: 1, step: 1, value: 2, do: (*conn).setNX},
+		{name: "setex", arity: 4, flags: stores, first: 1, last: 1, step: 1, value: 3, unit: seconds, do: (*conn).setEX},
+		{name: "psetex", arity: 4, flags: stores, first: 1, last: 1, step: 1, value: 3, unit: milliseconds, do: (*conn).setEX},
+		{name: "getset", arity: 3, flags: stores, first: 1, last: 1, step: 1, value: 2, do: (*conn).getSet},
 		{name: "getdel", arity: 2, flags: changes, first: 1, last: 1, step: 1, do: (*conn).getDel},
 		{name: "getex", arity: -2, flags: changes, first: 1, last: 1, step: 1, do: (*conn).getEX},
 		{name: "mget", arity: -2, flags: reads, first: 1, last: -1, step: 1, do: (*conn).mget},
@@ -58,11 +59,11 @@ func ofStrings() []*command {
 		{name: "incrby", arity: 3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).incrBy},
 		{name: "decrby", arity: 3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).decrBy},
 		{name: "incrbyfloat", arity: 3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).incrByFloat},
-		{name: "append", arity: 3, flags: stores, first: 1, last: 1, step: 1, do: (*conn).append},
+		{name: "append", arity: 3, flags: stores, first: 1, last: 1, step: 1, value: 2, do: (*conn).append},
 		{name: "strlen", arity: 2, flags: reads, first: 1, last: 1, step: 1, do: (*conn).strlen},
 		{name: "getrange", arity: 4, flags: reads, first: 1, last: 1, step: 1, do: (*conn).getRange},
 		{name: "substr", arity: 4, flags: reads, first: 1, last: 1, step: 1, do: (*conn).getRange},
-		{name: "setrange", arity: 4, flags: stores, first: 1, last: 1, step: 1, do: (*conn).setRange},
+		{name: "setrange", arity: 4, flags: stores, first: 1, last: 1, step: 1, value: 3, do: (*conn).setRange},
 	}
 }
 
@@ -187,7 +188,7 @@ func (c *conn) command(args [][]byte) error {
 	case k == nil:
 		c.unknown(args)
 		return nil
-	case k.arity > 0 && len(args) != k.arity, len(args) < -k.arity:
+	case !k.admits(len(args)):
 		c.fail("ERR wrong number of arguments for '" + k.name + "' command")
 		return nil
 	case !c.admitted && k.flags != unadmitted:
@@ -198,6 +199,9 @@ func (c *conn) command(args [][]byte) error {
 	c.now = k
 	return k.do(c, args)
 }
+
+// admits reports whether a request for the command may have so many arguments, with its name.
+func (k *command) admits(n int) bool { return n == k.arity || k.arity < 0 && n >= -k.arity }
 
 // unknown says that there is no such command, as Redis does.
 func (c *conn) unknown(args [][]byte) {

@@ -30,6 +30,21 @@ func takePiece(n int) *[]byte {
 
 func givePiece(p *[]byte) { pieces.Put(p) }
 
+// takeCounted is takePiece of memory that the server counts. An error: there is too much of it.
+func (c *conn) takeCounted(n int) (*[]byte, error) {
+	if c.srv.buffers.Add(int64(n)) > c.srv.o.MaxBuffers {
+		c.srv.buffers.Add(-int64(n))
+		c.srv.counted.overBuffers.Add(1)
+		return nil, errQuit
+	}
+	return takePiece(n), nil
+}
+
+func (c *conn) giveCounted(p *[]byte) {
+	c.srv.buffers.Add(-int64(len(*p)))
+	givePiece(p)
+}
+
 // An upload is a value that arrives.
 type upload struct {
 	items  *item.Items
@@ -43,15 +58,15 @@ type upload struct {
 	next   int    // segment that is being filled
 }
 
-// arrives begins to store a value that is announced, and is too large to be waited for: that of SET. It reports whether it does.
+// arrives begins to store a value that is announced, and is too large to be waited for: that of a command which has one. It reports whether it does.
 func (c *conn) arrives() bool {
 	p := &c.parser
 	a := c.srv.store.Load()
-	if p.size < 0 || len(p.spans) != 2 || !c.admitted || a == nil || a.items.Segment() == 0 || p.size <= a.items.Segment() {
+	if p.size < 0 || len(p.spans) < 2 || !c.admitted || a == nil || a.items.Segment() == 0 || p.size <= a.items.Segment() {
 		return false
 	}
 	request := c.in[c.from:c.to]
-	if name := p.spans[0]; !is(request[name.from:name.to], "SET") {
+	if k := c.lookup(request[p.spans[0].from:p.spans[0].to]); k == nil || k.value != len(p.spans) || !k.admits(len(p.spans)+p.left) {
 		return false
 	}
 	key := request[p.spans[1].from:p.spans[1].to]
@@ -151,22 +166,29 @@ func (c *conn) arrivedFor() (up *objstore.Upload, ok bool) {
 }
 
 // bulkRange answers with a part of a value in segments. The first piece is read before anything is answered: if the value was changed since it was found, nothing is. If
-// it is changed later the connection ends, for what was announced cannot be sent.
-func (c *conn) bulkRange(l *objstore.Large, from, n int) (changed bool, err error) {
+// it is changed later the connection ends, for what was announced cannot be sent. last, unless it is nil, is called before the last piece is sent: it makes a change, if the value is the same.
+func (c *conn) bulkRange(l *objstore.Large, from, n int, last func() (same bool, err error)) (changed bool, err error) {
 	x := c.store()
 	if x == nil {
 		return false, nil
 	}
-	p := takePiece(largePiece)
-	defer givePiece(p)
+	p, err := c.takeCounted(largePiece)
+	if err != nil {
+		return false, err
+	}
+	defer c.giveCounted(p)
 	buf := *p
 	for begun := false; n > 0; begun = true {
+		same := true
 		buf, err = x.Read(c.srv.ops, l, from, min(n, largePiece), buf[:0])
-		switch {
-		case err != nil && begun:
-			c.srv.o.Log.Info("redis: a value was changed while it was sent", "error", err)
+		if err == nil && last != nil && n == len(buf) {
+			same, err = last()
+		}
+		switch gone := errors.Is(err, objstore.ErrChanged) || !same && err == nil; {
+		case begun && (gone || err != nil):
+			c.srv.o.Log.Info("redis: a value was changed while it was sent, or could not be", "error", err)
 			return false, errQuit
-		case errors.Is(err, objstore.ErrChanged):
+		case gone:
 			return true, nil
 		case err != nil:
 			c.failed(err)
@@ -214,7 +236,7 @@ func (c *conn) getPart(key []byte, bounds func(size int) (from, n int), none fun
 			c.bulk(nil)
 			return nil
 		}
-		if changed, err := c.bulkRange(large, from, n); !changed {
+		if changed, err := c.bulkRange(large, from, n, nil); !changed {
 			return err
 		}
 	}

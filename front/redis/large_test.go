@@ -147,20 +147,7 @@ func TestLargeValuesBesideWriters(t *testing.T) {
 	c := dial(t, address)
 	c.want("EXISTS cut", ":0")
 	c.want("DEL k", ":1")
-	st, err := cluster.Store(t.Context(), "redis", objstore.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for until := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		var r *objstore.Report
-		err := st.Use(t.Context(), func(k *objstore.Client) (err error) { r, err = k.Check(objstore.CheckOptions{}); return err })
-		if err == nil && r.Segments == 0 {
-			return
-		}
-		if time.Now().After(until) {
-			t.Fatalf("segments are left: %v, %v", err, r)
-		}
-	}
+	noSegments(t, cluster)
 }
 
 // A connection has memory for some segments, however large the value that passes through it.

@@ -120,27 +120,17 @@ func (c *conn) room(value []byte) []byte {
 }
 
 // put does a setting. It answers only if there is an error, or with the value that was there if that is asked for.
-func (c *conn) put(key, value []byte, s *setting) (stored, ok bool) {
+func (c *conn) put(key, value []byte, s *setting) (stored, ok bool, err error) {
 	if len(value) > c.srv.most() {
 		c.fail(tooLong)
-		return false, false
+		return false, false, nil
 	}
 	up, ok := c.arrivedFor()
 	if !ok {
-		return false, false
-	}
-	u := item.Update{Read: len(s.equal)}
-	if s.get {
-		u.Read = -1
+		return false, false, nil
 	}
 	c.room(value)
-	u.Apply = func(o *item.Object) item.Change {
-		switch {
-		case s.get && o.Found:
-			c.bulk(o.Value)
-		case s.get:
-			c.null()
-		}
+	apply := func(o *item.Object) item.Change {
 		if stored = s.when.holds(o, s.equal); !stored {
 			return item.Change{}
 		}
@@ -150,10 +140,12 @@ func (c *conn) put(key, value []byte, s *setting) (stored, ok bool) {
 		}
 		return ch
 	}
-	if _, ok = c.update(key, u); !ok {
-		return false, false
+	if s.get {
+		ok, err = c.swap(key, len(s.equal), false, apply)
+	} else {
+		_, ok = c.update(key, item.Update{Read: len(s.equal), Apply: apply})
 	}
-	return stored, true
+	return stored && ok, ok, err
 }
 
 func (c *conn) set(args [][]byte) error {
@@ -162,8 +154,10 @@ func (c *conn) set(args [][]byte) error {
 		c.fail(wrong)
 		return nil
 	}
-	switch stored, ok := c.put(args[1], args[2], &s); {
-	case !ok, s.get:
+	switch stored, ok, err := c.put(args[1], args[2], &s); {
+	case !ok:
+		return err
+	case s.get:
 	case stored:
 		c.ok()
 	default:
@@ -205,10 +199,11 @@ func (s *setting) parse(options [][]byte) (wrong string) {
 }
 
 func (c *conn) setNX(args [][]byte) error {
-	if stored, ok := c.put(args[1], args[2], &setting{when: ifAbsent}); ok {
+	stored, ok, err := c.put(args[1], args[2], &setting{when: ifAbsent})
+	if ok {
 		c.truth(stored)
 	}
-	return nil
+	return err
 }
 
 // setEX is SETEX and PSETEX.
@@ -216,29 +211,23 @@ func (c *conn) setEX(args [][]byte) error {
 	s := setting{expiry: expiry{unit: c.now.unit, text: args[2]}}
 	if wrong := s.expiry.parse(c.now.name); wrong != "" {
 		c.fail(wrong)
-	} else if _, ok := c.put(args[1], args[3], &s); ok {
+		return nil
+	}
+	_, ok, err := c.put(args[1], args[3], &s)
+	if ok {
 		c.ok()
 	}
-	return nil
+	return err
 }
 
 func (c *conn) getSet(args [][]byte) error {
-	c.put(args[1], args[2], &setting{get: true})
-	return nil
+	_, _, err := c.put(args[1], args[2], &setting{get: true})
+	return err
 }
 
 func (c *conn) getDel(args [][]byte) error {
-	if called, ok := c.update(args[1], item.Update{Read: -1, IfFound: true, Apply: func(o *item.Object) item.Change {
-		if o.Found {
-			c.bulk(o.Value)
-		} else {
-			c.null()
-		}
-		return item.Change{Action: objstore.Remove}
-	}}); ok && !called {
-		c.null()
-	}
-	return nil
+	_, err := c.swap(args[1], 0, true, func(*item.Object) item.Change { return item.Change{Action: objstore.Remove} })
+	return err
 }
 
 func (c *conn) getEX(args [][]byte) error {
@@ -268,17 +257,13 @@ func (c *conn) getEX(args [][]byte) error {
 	if e.unit == noUnit && !persist {
 		return c.get(args)
 	}
-	if called, ok := c.update(args[1], item.Update{Read: -1, IfFound: true, Apply: func(o *item.Object) item.Change {
+	_, err := c.swap(args[1], 0, true, func(o *item.Object) item.Change {
 		if !o.Found {
-			c.null()
 			return item.Change{}
 		}
-		c.bulk(o.Value)
 		return expireAt(o, e.at(&o.Item))
-	}}); ok && !called {
-		c.null()
-	}
-	return nil
+	})
+	return err
 }
 
 // mget answers with the values of keys, many of which are read at a time. Each is read at a moment of its own.
@@ -329,7 +314,7 @@ func (c *conn) got(it item.Item, found bool, err error) {
 			c.bulk(it.Value)
 			return
 		}
-		changed, err := c.bulkRange(it.Large, 0, it.Size)
+		changed, err := c.bulkRange(it.Large, 0, it.Size, nil)
 		if changed {
 			err = c.getPart(key, whole, c.null)
 		}
@@ -358,8 +343,8 @@ func (c *conn) mset(args [][]byte) error {
 		return nil
 	}
 	for i := 1; i < len(args); i += 2 {
-		if _, ok := c.put(args[i], args[i+1], &setting{}); !ok {
-			return nil
+		if _, ok, err := c.put(args[i], args[i+1], &setting{}); !ok {
+			return err
 		}
 	}
 	c.ok()
@@ -443,7 +428,7 @@ func (c *conn) incrByFloat(args [][]byte) error {
 		c.fail(notFloat)
 		return nil
 	}
-	c.change(args[1], -1, func(o *item.Object) item.Change {
+	c.change(args[1], longestFloat+1, func(o *item.Object) item.Change {
 		v := new(big.Float).SetPrec(64)
 		if o.Found {
 			var ok bool
@@ -467,17 +452,7 @@ func (c *conn) incrByFloat(args [][]byte) error {
 }
 
 func (c *conn) append(args [][]byte) error {
-	data := args[2]
-	c.change(args[1], -1, func(o *item.Object) item.Change {
-		if o.Size+len(data) > c.most {
-			c.fail(tooLong)
-			return item.Change{}
-		}
-		c.value = append(c.room(o.Value), data...)
-		c.number(int64(o.Size + len(data)))
-		return c.instead(o)
-	})
-	return nil
+	return c.splice(args[1], args[2], func(size int) int { return size })
 }
 
 func (c *conn) strlen(args [][]byte) error {
@@ -522,24 +497,9 @@ func (c *conn) setRange(args [][]byte) error {
 		c.fail("ERR offset is out of range")
 		return nil
 	}
-	c.change(args[1], -1, func(o *item.Object) item.Change {
-		if len(data) == 0 {
-			c.number(int64(o.Size))
-			return item.Change{}
-		}
-		if at > int64(c.most-len(data)) {
-			c.fail(tooLong)
-			return item.Change{}
-		}
-		v := c.room(o.Value)
-		begin := item.HeadSize + int(at)
-		if end := begin + len(data); end > len(v) {
-			v = append(v, make([]byte, end-len(v))...)
-		}
-		copy(v[begin:], data)
-		c.value = v
-		c.number(int64(len(v) - item.HeadSize))
-		return c.instead(o)
-	})
-	return nil
+	if len(data) == 0 && c.upload == nil {
+		return c.strlen(args)
+	}
+	begin := int(min(at, objstore.MaxValueBytes))
+	return c.splice(args[1], data, func(int) int { return begin })
 }
