@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -196,6 +197,7 @@ func TestBenchRefuses(t *testing.T) {
 		{"bench micro --clients 4 --cns 8", exit.Usage}, {"bench micro --capacity 12", exit.Usage}, {"bench micro --window -1s", exit.Usage},
 		{"bench nosuch", exit.Usage}, {"bench fig12a --nic nosuch", exit.Usage}, {"bench micro --cluster nosuch:x", exit.BadAddress},
 		{"bench micro more", exit.Usage}, {"bench micro --procs 2", exit.Usage}, {"bench micro --message-scale 0", exit.Usage},
+		{"bench bank --source /nowhere --locks declock;nosuch", exit.UnknownName}, {"bench bank --stops", exit.Usage}, {"bench bank --clients 6", exit.Usage},
 		{"bench micro --cluster shm: --nic cx6", exit.Usage}, {"bench micro --cluster shm: --message-extra 1us", exit.Usage},
 	} {
 		if _, err := labRun(strings.Fields(c.args)...); exit.Of(err) != c.code {
@@ -209,5 +211,20 @@ func TestMeterOfAShortRun(t *testing.T) {
 	row := (&meter{counted: -1}).row(1000)
 	if _, err := json.Marshal(row); err != nil {
 		t.Error(err)
+	}
+}
+
+// The names of a bank's locks that are checked here are those that lab/peers has.
+func TestBankLocks(t *testing.T) {
+	text, err := os.ReadFile("../../../lab/peers/banklocks.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, found := range regexp.MustCompile(`(?m)^\t\{name: "([^"]*)"`).FindAllStringSubmatch(string(text), -1) {
+		names = append(names, found[1])
+	}
+	if !slices.Equal(names, bankLocks) {
+		t.Errorf("lab/peers has %q, bench bank %q", names, bankLocks)
 	}
 }

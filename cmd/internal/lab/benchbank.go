@@ -7,12 +7,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/declock/declock/cmd/internal/app"
 	"github.com/declock/declock/cmd/internal/command"
+	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/report"
 	etcdserver "github.com/declock/declock/coordinator/embedded"
 	"github.com/declock/declock/lab/bench"
@@ -33,6 +35,9 @@ Examples:
    declock-lab bench bank --runs 200
    declock-lab bench bank --runs 5 --stops --locks 'declock; declock, no tokens; redsync, tuned; etcd; etcd, no tokens'
    declock-lab bench bank --runs 5 --locks 'declock, two writes; no lock'     what the check must find`
+
+// bankLocks are the locks of lab/peers' bank by name: a typing error is found before anything is built.
+var bankLocks = []string{"declock", "declock, no tokens", "redsync", "redsync, tuned", "etcd", "etcd, no tokens", "declock, two writes", "no lock"}
 
 const defaultBankLocks = "declock; declock, no tokens; redsync; redsync, tuned; etcd; etcd, no tokens"
 
@@ -57,6 +62,11 @@ func benchBankCommand(env *command.Env) *cli.Command {
 		Action: func(c *cli.Context) error {
 			if err := o.check(c); err != nil {
 				return err
+			}
+			for name := range strings.SplitSeq(o.locks, ";") {
+				if !slices.Contains(bankLocks, strings.TrimSpace(name)) {
+					return exit.Errorf(exit.UnknownName, "--locks: no lock %q; there are, with semicolons between: %s", strings.TrimSpace(name), strings.Join(bankLocks, "; "))
+				}
 			}
 			if o.stops && o.runs == 0 {
 				return command.Usage(c, "--stops means nothing without --runs")
