@@ -80,6 +80,7 @@ type client struct {
 	keep  lock.Keeper // the lock, if it keeps data; or nil
 	value lock.Value
 	port  fabric.Port
+	timer *timedPort // its Port, if its steps are timed; or nil
 	notes recorder
 	buf   []byte
 	hold  lock.Hold
@@ -95,6 +96,7 @@ type client struct {
 
 func newClient(m *Micro, p *plan, seq *sequence, l lock.Locker, r recorder) *client {
 	c := &client{m: m, plan: p, seq: seq, lock: l, port: l.Port(), notes: r, buf: l.Port().Alloc(dataSize)}
+	c.timer, _ = c.port.(*timedPort)
 	if m.Keep && m.CSLen > 0 {
 		c.keep, _ = l.(lock.Keeper)
 	}
@@ -138,9 +140,11 @@ func (c *client) step(from, to fabric.Time) error {
 		}
 	}
 	asked := c.port.Now()
+	c.timer.begin()
 	if err := c.acquire(&req); err != nil {
 		return fmt.Errorf("acquire %v: %w", a, err)
 	}
+	c.timer.acquired(shared)
 	got := c.port.Now()
 	for range n {
 		c.data[0] = data
@@ -149,7 +153,9 @@ func (c *client) step(from, to fabric.Time) error {
 		}
 	}
 	left := c.port.Now()
+	c.timer.begin()
 	err := c.release(before)
+	c.timer.end()
 	done := c.port.Now()
 	if errors.Is(err, lock.ErrLost) { // a lease that ran out, say: it does not count
 		c.began = 0

@@ -28,7 +28,7 @@ var expCx5 = &Experiment{
 		var points []Point
 		for _, c := range cx5Points {
 			points = append(points, o.point(c.lock, Params{{"part", c.part}}, func(m *Micro) {
-				m.NIC, m.Clients, m.CNs, m.CoreClients, m.CSLen, m.ReadPct, m.Locks = "cx5", 240, 5, 1, 0, c.reads, c.locks
+				m.NIC, m.Clients, m.CNs, m.CoreClients, m.CSLen, m.ReadPct, m.Locks, m.Steps = "cx5", 240, 5, 1, 0, c.reads, c.locks, true
 				if c.lock == "mcs" || c.lock == "shift-artifact" {
 					m.Tune = "LocalWake=3200" // they delay messages within a node, to be as slow as others
 				}

@@ -68,6 +68,8 @@ type Micro struct {
 	CoreClients int
 	// LeaseNs is for how long a lock with leases may be held; 0: as its paper has it.
 	LeaseNs fabric.Time
+	// Steps: the mean times of the steps of acquisitions and releases are taken, too. In virtual time only.
+	Steps bool
 	// Capacity is the length of the queues of CQL locks; 0: what the participants need.
 	Capacity int
 }

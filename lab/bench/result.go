@@ -63,6 +63,9 @@ func (r *Result) Metrics() Metrics {
 	if r.data != nil {
 		m["data_p50_us"] = quantile(r.data, 50)
 	}
+	if r.Steps.Releases.N > 0 {
+		r.Steps.metrics(m)
+	}
 	if r.part != nil {
 		r.part.metrics(m)
 	}

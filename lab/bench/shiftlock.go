@@ -10,12 +10,12 @@ import (
 // once, 10 million of them. MCS and ShiftLock delay messages within a node to be as slow as others. CAS and MCS have no shared holders.
 func shiftSweep(s sweep) sweep {
 	s.testbed = func(m *Micro) {
-		m.NIC, m.Clients, m.CNs, m.CoreClients, m.CSLen, m.Locks = "cx5", 240, 5, 1, 0, 10_000_000
+		m.NIC, m.Clients, m.CNs, m.CoreClients, m.CSLen, m.Locks, m.Steps = "cx5", 240, 5, 1, 0, 10_000_000, true
 		if m.Tune != "" || m.Lock == "mcs" || m.Lock == "shift" || m.Lock == "rmarw" {
 			m.Tune = "LocalWake=3200"
 		}
 	}
-	s.mutexes = []string{"cas-backoff", "mcs"}
+	s.mutexes = []string{"cas", "cas-backoff", "mcs"}
 	if s.locks == nil {
 		s.locks = []string{"cas-backoff", "mcs", "dslr", "dslr+", "shift", "shift-artifact", delayed, "declock"}
 	}

@@ -16,6 +16,7 @@ type simRun struct {
 	m       Micro
 	plan    plan
 	clients []*client
+	steps   steps
 }
 
 // simDigits are the digits of the histograms of a simulated run.
@@ -63,7 +64,7 @@ func (s *simRun) build() error {
 		for k := i; k < m.Clients; k += m.CNs {
 			seq := m.sequence(zipf, k)
 			s.c.Go(node, fmt.Sprintf("client %d", k), func(p fabric.Port) {
-				c := newClient(m, &s.plan, seq, locks.Locker(p), &s.journal)
+				c := newClient(m, &s.plan, seq, locks.Locker(s.timer(p)), &s.journal)
 				s.clients, s.lockers = append(s.clients, c), append(s.lockers, c.lock)
 				s.client(c)
 			})
@@ -81,7 +82,7 @@ func (s *simRun) client(c *client) {
 
 // measure lets virtual time go by, and takes the figures.
 func (s *simRun) measure(ctx context.Context) (*Result, error) {
-	part, err := s.settle(ctx, s.m.pace(), func(*counters) {})
+	part, err := s.settle(ctx, s.m.pace(), func(c *counters) { c.Steps = s.steps })
 	if err != nil {
 		return nil, err
 	}

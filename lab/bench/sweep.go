@@ -82,6 +82,7 @@ type sweep struct {
 	loads   []load
 	locks   []string
 	mutexes []string // locks that its authors ran without shared holders
+	of      string   // whose figures its rows have, where the paper's are among them
 	course
 	all, few []float64
 	log      bool // throughput is drawn by orders of magnitude
@@ -99,6 +100,9 @@ func (s *sweep) points(o Options) (points []Point) {
 		for _, v := range pick(o, s.all, s.few...) {
 			for _, lock := range s.locks {
 				front := Params{{"part", l.name}}
+				if s.of != "" {
+					front = append(front, Param{"of", s.of})
+				}
 				if (Micro{}).Params().Get(s.param) == nil {
 					front = append(front, Param{s.param, v})
 				}

@@ -189,6 +189,7 @@ type counters struct {
 	Locks lock.Stats
 	Ports fabric.Stats
 	Trees btree.Stats
+	Steps steps
 }
 
 // add adds what a client has counted.
