@@ -188,7 +188,7 @@ func (r *copiesRun) cost(ctx context.Context) (Metrics, error) {
 		return nil, err
 	}
 	defer r.c.Close()
-	pace := paceOf(r.clients, limitNs)
+	pace := paceOf(r.clients, 0, limitNs)
 	pace.WarmupNs, pace.WindowNs = r.warmupNs, r.windowNs
 	part, err := r.settle(ctx, pace, func(*counters) {})
 	if err != nil {

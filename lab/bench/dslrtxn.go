@@ -66,7 +66,7 @@ var expDSLR8 = &Experiment{
 		"RDMA locks, with 2.4 to 4.9x lower 99.9 % latencies, and 2.8x that of Traditional." + dslrTxnNote,
 	Columns: []string{"part", "lock", "mops", "p50_us", "p99_us", "p999_us", "retries_per_acquire", "mn_ops_per_op"},
 	Points: func(o Options) []Point {
-		return across([]string{"high", "low"}, []string{"dslr", "dslr:busy", "cas", "drtm", "ncosed", manager, "declock"}, func(part, lock string) Point {
+		return across([]string{"high", "low"}, []string{"dslr", "dslr:busy", "cas", "drtm", "ncosed", manager, "declock-tf", "declock"}, func(part, lock string) Point {
 			r, m := dslrTxn(lock, 16, map[string]int{"high": 1, "low": 10}[part])
 			return r.at(m, Params{{"part", part}, {"lock", lock}}, o)
 		})
@@ -100,7 +100,7 @@ var expDSLR9 = &Experiment{
 	Paper:   "DSLR's paper, section 6.3: with 16 times the nodes DSLR has 14.5x the throughput; N-CoSED and Traditional scale worse than the others." + dslrTxnNote,
 	Columns: []string{"lock", "nodes", "mops", "p50_us", "p99_us", "p999_us", "mn_ops_per_op"},
 	Points: func(o Options) []Point {
-		return across(pick(o, []int{1, 2, 4, 8, 16}, 1, 4, 16), []string{"dslr", "cas", "drtm", "ncosed", "server", "declock"}, func(nodes int, lock string) Point {
+		return across(pick(o, []int{1, 2, 4, 8, 16}, 1, 4, 16), []string{"dslr", "cas", "drtm", "ncosed", "server", "declock-tf", "declock"}, func(nodes int, lock string) Point {
 			r, m := dslrTxn(lock, nodes, 10)
 			if lock == "server" {
 				m.Lock = fmt.Sprintf("server:%d", 4*nodes)
@@ -146,7 +146,7 @@ var expDSLR10 = &Experiment{
 		"from 0.1 % on the bypass has 1.2 to 1.4x the throughput." + dslrTxnNote + " A long reader holds the locks of a warehouse's customers for 20 ms, an assumption; DSLR has leases of several slots.",
 	Columns: []string{"lock", "long", "mops", "p50_us", "p99_us", "p999_us", "expired_pct", "lost"},
 	Points: func(o Options) []Point {
-		return across([]float64{0, 1e-4, 1e-3, 1e-2}, []string{"dslr:slots", manager, bypass, "declock"}, func(share float64, lock string) Point {
+		return across([]float64{0, 1e-4, 1e-3, 1e-2}, []string{"dslr:slots", manager, bypass, "declock-tf", "declock"}, func(share float64, lock string) Point {
 			r, m := longReads(lock, share)
 			return r.at(m, Params{{"lock", lock}, {"long", share}}, o)
 		})
@@ -174,7 +174,7 @@ var expDSLR11 = &Experiment{
 	Paper:   "DSLR's paper, section 6.5, long readers of 5 to 50 % of the transactions: leases of several slots have a better throughput, and no transaction aborts; with the fixed lease of 10 ms more than half do." + dslrTxnNote,
 	Columns: []string{"lock", "long", "mops", "p50_us", "p99_us", "expired_pct", "resets", "lost"},
 	Points: func(o Options) []Point {
-		return across(pick(o, []float64{0.05, 0.2, 0.5}, 0.05, 0.5), []string{"dslr", "dslr:slots", "declock"}, func(share float64, lock string) Point {
+		return across(pick(o, []float64{0.05, 0.2, 0.5}, 0.05, 0.5), []string{"dslr", "dslr:slots", "declock-tf", "declock"}, func(share float64, lock string) Point {
 			r, m := longReads(lock, share)
 			m.WindowNs = 100 * scanNs
 			return r.at(m, Params{{"lock", lock}, {"long", share}}, o)
@@ -204,12 +204,12 @@ var expDSLR17 = &Experiment{
 	Columns: []string{"lock", "rate", "lease_us", "mops", "p50_us", "p99_us", "expired_pct", "failures", "resets", "lost"},
 	Points: func(o Options) (points []Point) {
 		for _, rate := range pick(o, []float64{1e-3, 1e-2, 1e-1}, 1e-3, 1e-1) {
-			points = append(points, across(pick(o, []int{10, 50, 100, 500, 1000, 10_000}, 10, 50, 100, 500, 10_000), []string{"dslr", "declock"}, func(lease int, lock string) Point {
+			points = append(points, across(pick(o, []int{10, 50, 100, 500, 1000, 10_000}, 10, 50, 100, 500, 10_000), []string{"dslr", "declock-tf", "declock"}, func(lease int, lock string) Point {
 				r, m := dslrTxn(lock, 16, 1)
 				m.LeaseNs = fabric.Time(lease) * fabric.Microsecond
 				m.WarmupNs, m.WindowNs = 10*fabric.Millisecond, 40*fabric.Millisecond+8*m.LeaseNs
 				r.fails = failures{rate: rate}
-				if lock == "declock" {
+				if strings.HasPrefix(lock, "declock") {
 					r.fails.noticed = m.LeaseNs
 				}
 				return r.at(m, Params{{"lock", lock}, {"rate", rate}, {"lease_us", lease}}, o)

@@ -29,8 +29,8 @@ var expFig14 = &Experiment{
 		for _, w := range policyLoads {
 			for _, p := range policies {
 				m := Default(p.lock)
-				m.NIC, m.ReadPct = o.NIC, w.reads
-				m.LeastNs = 40 * fabric.Millisecond // it is about one lock: it needs more acquisitions
+				m.NIC, m.ReadPct, m.Turns = o.NIC, w.reads, o.turns()
+				m.LeastNs = 20 * fabric.Millisecond // it is about one lock: it needs more acquisitions
 				m = m.sized(o)
 				points = append(points, m.point(m.WithDefaults().Params(), true))
 			}

@@ -45,6 +45,7 @@ func pointsStore(o Options) []Point {
 		for _, clients := range pick(o, []int{8, 16, 32, 64, 128, 192, 256}, 16, 64, 256) {
 			for _, name := range figureLocks {
 				m := Default(name)
+				m.Turns = o.turns()
 				m.NIC, m.Clients = o.NIC, clients
 				r := storeRun{trace: t.name, keys: t.keys}
 				if o.Tiny {

@@ -180,7 +180,7 @@ func (s *indexRun) prepare(t *btree.Tree, l lock.Locker, load bool) error {
 
 // measure lets virtual time go by, and takes the figures.
 func (s *indexRun) measure(ctx context.Context) (Metrics, error) {
-	p := paceOf(s.x.Clients, limitNs)
+	p := paceOf(s.x.Clients, 0, limitNs)
 	p.WarmupNs, p.WindowNs = s.x.WarmupNs, s.x.WindowNs
 	part, err := s.settle(ctx, p, func(n *counters) {
 		for _, c := range s.clients {

@@ -68,13 +68,22 @@ func (m Micro) measure(ctx context.Context) (Metrics, error) {
 // Point returns the measurement of a microbenchmark on the simulator.
 func (m Micro) Point() Point { return m.point(m.WithDefaults().Params(), false) }
 
+// seeds is how many seeds a microbenchmark needs. One, with long critical sections: they are what takes longest.
+func (m *Micro) seeds() int {
+	if m.CSLen >= 8 {
+		return 1
+	}
+	return 0
+}
+
 // point is Point with other parameters for its rows, and the quantiles of the most contended
 // lock if hot.
 func (m Micro) point(params Params, hot bool) Point {
 	full := m.WithDefaults().timed() // a guess
 	return Point{
-		Cost: float64(full.WarmupNs+full.WindowNs) * float64(min(full.Clients, 64)),
-		Same: m.measurand(),
+		Cost:  float64(full.WarmupNs+full.WindowNs) * float64(min(full.Clients, 64)),
+		Seeds: m.seeds(),
+		Same:  m.measurand(),
 		Measure: one(params, func(ctx context.Context, seed uint64) (Metrics, error) {
 			m := m
 			m.Seed = seed

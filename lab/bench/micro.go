@@ -40,6 +40,8 @@ type Micro struct {
 	WarmupNs, WindowNs fabric.Time
 	// LeastNs is how long a run is measured at least that is measured when it is steady; 0: as long as any.
 	LeastNs fabric.Time
+	// Turns is how many operations a client does at least, on average, in such a run; 0: as many as in any.
+	Turns int
 
 	// Rate is operations per second of all clients together at which they are
 	// due, by a Poisson process, whether or not earlier ones are done; latency
@@ -137,7 +139,7 @@ const (
 
 // pace returns when m is measured.
 func (m *Micro) pace() Pace {
-	p := paceOf(m.Clients, limitNs+fabric.Time(m.CSLen)*limitEachOps)
+	p := paceOf(m.Clients, m.Turns, limitNs+fabric.Time(m.CSLen)*limitEachOps)
 	p.LeastNs = max(p.LeastNs+fabric.Time(m.CSLen)*leastEachOps, m.LeastNs)
 	p.WarmupNs, p.WindowNs = m.WarmupNs, m.WindowNs
 	return p

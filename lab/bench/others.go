@@ -3,13 +3,13 @@ package bench
 // The other baselines of ShiftLock's and DSLR's evaluations, on the testbeds of their Figs. 4 and 14. RMA-RW delays messages within a node, as
 // MCS does. Beside each there is the lock of the paper.
 var (
-	others4 = shiftSweep(sweep{locks: []string{"drtm", "rmarw", "rpc", delayed}, course: byCores, all: []float64{240}, few: []float64{240}, loads: shift4.loads})
+	others4 = shiftSweep(sweep{locks: []string{"drtm", "rmarw", "rpc", delayed, "declock-pf", "declock"}, course: byCores, all: []float64{240}, few: []float64{240}, loads: shift4.loads})
 
-	others14 = dslrSweep(sweep{locks: []string{"ncosed", "drtm", "server", "dslr"}, course: dslr14.course, all: dslr14.all, few: dslr14.few})
+	others14 = dslrSweep(sweep{locks: []string{"ncosed", "drtm", "server", "dslr", "declock-tf", "declock"}, course: dslr14.course, all: dslr14.all, few: dslr14.few})
 )
 
 var expOthers4 = &Experiment{
-	Name: "others4", Other: true, Apart: true, Title: "ShiftLock's Figs. 4 to 6: DrTM's lease lock, RMA-RW and RPC",
+	Name: "others4", Other: true, Title: "ShiftLock's Figs. 4 to 6: DrTM's lease lock, RMA-RW and RPC",
 	Paper: "ShiftLock's paper, section 4.2: uniform, DrTM and RMA-RW have 1.99 and 2.26x the lowest p99, and RPC has high latencies and low goodput; with 50 % reads (WI) and 95 % (RI), Zipf 0.99, " +
 		"ShiftLock has 1.27 and 1.26x the goodput of RMA-RW, up to 26.91x that of others, and with WI RMA-RW takes 0.94 atomics and 1.25 READs more than its 2.01 and 0.36.",
 	Columns: shiftColumns, Points: others4.points,
@@ -33,7 +33,7 @@ var expOthers4 = &Experiment{
 }
 
 var expOthers14 = &Experiment{
-	Name: "others14", Other: true, Apart: true, Title: "DSLR's Fig. 14: N-CoSED, DrTM's lease lock and a server's queue",
+	Name: "others14", Other: true, Title: "DSLR's Fig. 14: N-CoSED, DrTM's lease lock and a server's queue",
 	Paper:   "DSLR's paper, appendix A.4, power law of exponent 1.5 to 3, 50 % reads: DSLR has the lowest average and 99.9 % latencies across all contention levels; N-CoSED and DrTM are affected most by skew.",
 	Columns: dslrColumns, Points: others14.points, Plots: others14.plots("others14", "Throughput by skew"),
 	Judge: func(rows Rows) (claims []Claim) {

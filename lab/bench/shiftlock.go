@@ -17,7 +17,7 @@ func shiftSweep(s sweep) sweep {
 	}
 	s.mutexes = []string{"cas", "cas-backoff", "mcs"}
 	if s.locks == nil {
-		s.locks = []string{"cas-backoff", "mcs", "dslr", "dslr+", "shift", "shift-artifact", delayed, "declock"}
+		s.locks = []string{"cas-backoff", "mcs", "dslr", "dslr+", "shift", "shift-artifact", delayed, "declock-pf", "declock"}
 	}
 	return s
 }
@@ -43,7 +43,7 @@ var (
 	shift8 = shiftSweep(sweep{course: byCores, all: []float64{5, 20, 40, 80, 120, 160, 200, 240}, few: []float64{5, 20, 40, 80, 120, 240},
 		loads: []load{writeIntensive, readIntensive}})
 	shift9 = shiftSweep(sweep{course: byCores, all: []float64{5, 20, 40, 80, 120, 160, 200, 240}, few: []float64{5, 40, 80, 120, 240},
-		locks: []string{delayed}, loads: []load{
+		locks: []string{delayed}, ends: []string{"declock-pf", "declock"}, loads: []load{
 			reading("WI, uniform", 50, 0), reading("WI, Zipf 0.5", 50, 0.5), reading("WI, Zipf 0.9", 50, 0.9), reading("WI, Zipf 0.99", 50, 0.99),
 			reading("RI, uniform", 95, 0), reading("RI, Zipf 0.5", 95, 0.5), reading("RI, Zipf 0.9", 95, 0.9), reading("RI, Zipf 0.99", 95, 0.99)}})
 )
@@ -168,7 +168,7 @@ var expShift8 = &Experiment{
 }
 
 var expShift9 = &Experiment{
-	Name: "shift9", Other: true, Title: "ShiftLock's Fig. 9: goodput by skew and clients",
+	Name: "shift9", Other: true, Title: "ShiftLock's Fig. 9: goodput by skew and clients; DecLock with 240",
 	Paper:   "ShiftLock's paper, section 4.3: skew and the ratio of writers are both dominating factors of ShiftLock's scalability.",
 	Columns: []string{"part", "lock", "clients", "theta", "mops", "p50_us", "p99_us", "mn_ops_per_op"}, Points: shift9.points,
 	Plots: func(rows Rows) []Plot {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/declock/declock/fabric"
@@ -36,7 +37,8 @@ const (
 	leastOps  = 5000
 	// turns is how many operations a client does at least, on average: what changes slowly, changes by turns. (4,096 clients on
 	// ShiftLock need some 20 each until they wait for the same few locks, 256 on CASLock some 40 until as many starve as will.)
-	turns = 40
+	turns      = 40
+	quickTurns = 15 // which is enough for most
 
 	firstBatch = 25 * fabric.Microsecond
 	maxBatches = 64 // then each two become one
@@ -44,9 +46,9 @@ const (
 	testEvery  = maxBatches / 8
 )
 
-// paceOf returns the pace of a run of so many clients.
-func paceOf(clients int, limit fabric.Time) Pace {
-	return Pace{LeastNs: leastNs, LeastOps: max(leastOps, turns*uint64(clients)), LimitNs: limit, Tolerance: tolerance}
+// paceOf returns the pace of a run of so many clients, of so many operations each; 0: turns.
+func paceOf(clients, each int, limit fabric.Time) Pace {
+	return Pace{LeastNs: leastNs, LeastOps: max(leastOps, uint64(cmp.Or(each, turns)*clients)), LimitNs: limit, Tolerance: tolerance}
 }
 
 // drift returns by how much of the mean of a series the mean of one of its quarters differs from it, at most.

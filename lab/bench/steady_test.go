@@ -35,7 +35,7 @@ func TestSteady(t *testing.T) {
 		r := traces.NewRand(seed, 1)
 		return func(v float64) float64 { return v * (1 + share*(2*r.Float64()-1)) }
 	}
-	p := paceOf(256, 400*fabric.Millisecond)
+	p := paceOf(256, 0, 400*fabric.Millisecond)
 	for _, c := range []struct {
 		name     string
 		rate     func(now fabric.Time) float64
@@ -83,7 +83,7 @@ func TestSteady(t *testing.T) {
 // What is measured grows with the clients: each has its turns.
 func TestSteadyDependsOnClients(t *testing.T) {
 	for _, clients := range []int{8, 256, 4096} {
-		from, to, _, mean := play(paceOf(clients, 400*fabric.Millisecond), func(fabric.Time) float64 { return 5 })
+		from, to, _, mean := play(paceOf(clients, 0, 400*fabric.Millisecond), func(fabric.Time) float64 { return 5 })
 		if ops := mean * float64(to-from) / 1e3; ops < float64(turns*clients) {
 			t.Errorf("%d clients: %.0f operations in %d us", clients, ops, (to-from)/1e3)
 		}

@@ -48,12 +48,20 @@ func (o Options) point(lock string, front Params, change func(m *Micro), back ..
 	if lock == delayed {
 		m.Lock, m.Tune = "shift-artifact", delay
 	}
-	m.NIC = o.NIC
+	m.NIC, m.Turns = o.NIC, o.turns()
 	change(&m)
 	m = m.sized(o)
 	params := m.WithDefaults().Params()
 	params[0].Value = lock
 	return m.point(slices.Concat(front, params, back), false)
+}
+
+// turns is how many operations a client does in a run that is quick; 0: as many as in any.
+func (o Options) turns() int {
+	if o.Quick {
+		return quickTurns
+	}
+	return 0
 }
 
 // sized returns m as large as the run: tiny for tests.
@@ -81,6 +89,7 @@ type sweep struct {
 	testbed func(m *Micro) // as its authors had it
 	loads   []load
 	locks   []string
+	ends    []string // locks beside these that are measured at the last value alone
 	mutexes []string // locks that its authors ran without shared holders
 	of      string   // whose figures its rows have, where the paper's are among them
 	course
@@ -97,8 +106,13 @@ type load struct {
 // points returns the points of the figure. Rows have the load as their part.
 func (s *sweep) points(o Options) (points []Point) {
 	for _, l := range s.loads {
-		for _, v := range pick(o, s.all, s.few...) {
-			for _, lock := range s.locks {
+		values := pick(o, s.all, s.few...)
+		for i, v := range values {
+			locks := s.locks
+			if i == len(values)-1 {
+				locks = slices.Concat(locks, s.ends)
+			}
+			for _, lock := range locks {
 				front := Params{{"part", l.name}}
 				if s.of != "" {
 					front = append(front, Param{"of", s.of})

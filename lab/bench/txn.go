@@ -25,13 +25,14 @@ type txnRun struct {
 	sorted bool
 	mutex  bool // there are no shared holders, as ShiftLock's authors ran it
 
-	warehouses int // of TPC-C; 0: txnWarehouses for each compute node
-	mns        int // memory nodes, among which its warehouses are dealt out; 0: 1
-	think      fabric.Time
-	scans      float64     // the share of long readers among its transactions
-	scanNs     fabric.Time // for how long one holds its locks
-	leaseNs    fabric.Time // what transactions ask for where locks have leases of several slots
-	fails      failures
+	warehouses  int // of TPC-C; 0: txnWarehouses for each compute node
+	subscribers int // of TATP; 0: txnSubscribers
+	mns         int // memory nodes, among which its warehouses are dealt out; 0: 1
+	think       fabric.Time
+	scans       float64     // the share of long readers among its transactions
+	scanNs      fabric.Time // for how long one holds its locks
+	leaseNs     fabric.Time // what transactions ask for where locks have leases of several slots
+	fails       failures
 
 	plans  []plan
 	aborts uint64 // transactions that gave up, and began again
@@ -95,9 +96,9 @@ func (r *txnRun) sources(o Options) (int, func(node, client int) locktrace.Sourc
 			return db.Source(node, random(client))
 		}, nil
 	}
-	subscribers := txnSubscribers
+	subscribers := cmp.Or(r.subscribers, txnSubscribers)
 	if o.Tiny {
-		subscribers = 1000
+		subscribers = min(subscribers, 1000)
 	}
 	db := locktrace.NewTATP(subscribers, r.artifact)
 	return db.Locks(), func(_, client int) locktrace.Source { return db.Source(random(client)) }, nil
