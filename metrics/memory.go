@@ -16,6 +16,8 @@ var (
 	mnFrames      = counter("mn_frames_total", "Frames of operations: chains, or pieces of long ones.")
 	mnBatches     = counter("mn_batches_total", "Times that frames were taken off a connection.")
 	mnConnections = gauge("mn_connections", "Connections to compute nodes.")
+	mnLocal       = gauge("mn_local", "Times that memory is lent to a compute node of this machine, which executes operations itself.")
+	mnLocalChains = counter("mn_local_chains_total", "Chains that such compute nodes have executed, which are in no other counter.")
 )
 
 // A MemoryServer is a memory node, as its collector sees it; one that is a member.Contact says how it reaches the coordinator.
@@ -39,7 +41,7 @@ type memoryNode struct {
 
 // Describe implements prometheus.Collector.
 func (m *memoryNode) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []desc{mnInfo, mnSize, mnEpoch, mnFenced, coordUp, coordSilent, mnOperations, mnBytes, mnFrames, mnBatches, mnConnections} {
+	for _, d := range []desc{mnInfo, mnSize, mnEpoch, mnFenced, coordUp, coordSilent, mnOperations, mnBytes, mnFrames, mnBatches, mnConnections, mnLocal, mnLocalChains} {
 		ch <- d.Desc
 	}
 }
@@ -67,4 +69,6 @@ func (m *memoryNode) Collect(ch chan<- prometheus.Metric) {
 	e.one(mnFrames, float64(c.Frames))
 	e.one(mnBatches, float64(c.Batches))
 	e.one(mnConnections, float64(c.Connections))
+	e.one(mnLocal, float64(c.Local))
+	e.one(mnLocalChains, float64(c.LocalChains))
 }

@@ -18,6 +18,7 @@
 //	etcd-user, etcd-password-file    if etcd has authentication enabled
 //	dead-after                       how long the failure of a node takes to be detected, 5s by default
 //	silent-after                     when a memory node with replicas is suspected that does not answer; without it when it is dead
+//	local=true                       execute operations on the memory of memory nodes of this machine that lend it: docs/local.md
 //
 // It is a package of its own because of what it brings along: etcd's client is large.
 //

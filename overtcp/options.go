@@ -34,6 +34,8 @@ type Options struct {
 	DeadAfter time.Duration
 	// SilentAfter is when a memory node with replicas is suspected that does not answer an operation of this compute node; 0: when its lease ends. See tcp.Options.
 	SilentAfter time.Duration
+	// Local is whether a memory node lends its memory to compute nodes of its machine, and a compute node takes it: see tcp.Options.
+	Local bool
 	// Report, if it is not nil, is called with errors in the background.
 	Report func(error)
 }
@@ -52,7 +54,7 @@ func (o *Options) Add(rest string) error {
 	}
 	o.Etcd, o.Cluster = m.Etcd, m.Cluster
 	err = membership.ParseQuery("tcp:"+rest, query, map[string]any{
-		"listen": &o.Listen, "advertise": &o.Advertise, "insecure": &o.Insecure, "dead-after": &o.DeadAfter, "silent-after": &o.SilentAfter,
+		"listen": &o.Listen, "advertise": &o.Advertise, "insecure": &o.Insecure, "dead-after": &o.DeadAfter, "silent-after": &o.SilentAfter, "local": &o.Local,
 		"tls-ca": &o.TLS.CA, "tls-cert": &o.TLS.Cert, "tls-key": &o.TLS.Key,
 		"etcd-ca": &o.EtcdTLS.CA, "etcd-cert": &o.EtcdTLS.Cert, "etcd-key": &o.EtcdTLS.Key, "etcd-user": &o.EtcdUser, "etcd-password-file": &o.EtcdPasswordFile,
 	})

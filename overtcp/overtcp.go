@@ -26,7 +26,7 @@ func init() {
 
 // base are the options of fabric/tcp that nodes of both kinds have.
 func (o *Options) base() (tcp.Options, error) {
-	to := tcp.Options{Listen: o.Listen, Advertise: o.Advertise, Note: o.Note, Insecure: o.Insecure, DeadAfter: o.DeadAfter, Heartbeat: o.DeadAfter / 5, SilentAfter: o.SilentAfter, Report: o.Report}
+	to := tcp.Options{Listen: o.Listen, Advertise: o.Advertise, Note: o.Note, Insecure: o.Insecure, DeadAfter: o.DeadAfter, Heartbeat: o.DeadAfter / 5, SilentAfter: o.SilentAfter, Local: o.Local, Report: o.Report}
 	switch {
 	case o.TLS.Given():
 		var err error

@@ -40,6 +40,8 @@ type Counters struct {
 	Frames      uint64 // chains, or parts of long ones
 	Batches     uint64 // times that frames were taken off a connection
 	Connections int    // now
+	Local       int    // compute nodes, as often as memory is lent to one, that execute operations themselves (tcp.Options.Local): now
+	LocalChains uint64 // chains that they have executed, whose operations and bytes they count
 }
 
 // A MemoryServer is a memory node that follows the states of a coordinator, from Serve to Close. Any goroutine may use it.

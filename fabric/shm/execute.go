@@ -3,7 +3,6 @@ package shm
 import (
 	"fmt"
 	"runtime"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/declock/declock/fabric"
@@ -34,23 +33,19 @@ func (p *port) execute(ops []fabric.Op) error {
 			return &fabric.ChainError{Op: ops[0], Err: err}
 		}
 	}
-	if len(ops) >= longChain && !p.n.fenced() && m.live.Load() == m.expect {
-		touch(ops, m)
+	if len(ops) >= ram.LongChain && !p.n.fenced() && m.live.Load() == m.expect {
+		ram.Touch(ops, m.base, m.size)
 	}
 	for i := range ops {
 		o := &ops[i]
 		if p.n.fenced() || m.live.Load() != m.expect {
 			return p.lost(i, ops, m)
 		}
-		offset, n := o.Addr.Offset(), uint64(wordSize)
-		if o.Buf != nil || o.Wide != nil {
-			n = uint64(o.Size())
-		}
-		if offset > m.size || n > m.size-offset {
+		if !ram.Fits(o, m.size) {
 			return &fabric.ChainError{Index: i, Op: *o, Err: fmt.Errorf("%w: %d bytes at %v, which has %d",
-				fabric.ErrOutOfBounds, n, o.Addr, m.size)}
+				fabric.ErrOutOfBounds, o.Size(), o.Addr, m.size)}
 		}
-		perform(o, unsafe.Add(m.base, offset))
+		ram.Perform(o, unsafe.Add(m.base, o.Addr.Offset()))
 	}
 	// If the memory node ended meanwhile, the memory may have been replaced
 	// under the operations: what they returned means nothing.
@@ -59,49 +54,6 @@ func (p *port) execute(ops []fabric.Op) error {
 	}
 	runtime.KeepAlive(m)
 	return nil
-}
-
-// longChain is the length from which on a chain's memory is touched first.
-const longChain = 6
-
-// touch loads a word of each operation's memory: the processor fetches them from its memory side by side, which it would do one after the other
-// for operations.
-func touch(ops []fabric.Op, m *memory) {
-	for i := range ops {
-		at := ops[i].Addr.Offset() &^ (wordSize - 1)
-		for end := min(at+max(uint64(len(ops[i].Buf)), wordSize), m.size); at+wordSize <= end; at += cacheLine {
-			atomic.LoadUint64((*uint64)(unsafe.Add(m.base, at)))
-		}
-	}
-}
-
-// perform executes one operation on the memory at a. It is the CPU that makes
-// them atomic.
-func perform(o *fabric.Op, a unsafe.Pointer) {
-	raceRelease()
-	word := (*uint64)(a)
-	switch o.Kind {
-	case fabric.OpFAA:
-		o.Old = atomic.AddUint64(word, o.Arg) - o.Arg
-	case fabric.OpCAS:
-		o.Old = ram.CompareAndSwap(word, o.Cmp, o.Arg)
-	case fabric.OpRead:
-		if o.Buf == nil {
-			o.Old = atomic.LoadUint64(word)
-		} else {
-			ram.CopyOut(unsafe.Pointer(unsafe.SliceData(o.Buf)), a, len(o.Buf))
-		}
-	case fabric.OpWrite:
-		if o.Buf == nil {
-			atomic.StoreUint64(word, o.Arg)
-		} else {
-			ram.CopyIn(a, unsafe.Pointer(unsafe.SliceData(o.Buf)), len(o.Buf))
-		}
-	default:
-		o.Wide.Old = ram.Wide(o.Kind, a, o.Wide)
-		o.Old = o.Wide.Old[0]
-	}
-	raceAcquire()
 }
 
 // attach attaches the port to a memory node that it has not used yet.

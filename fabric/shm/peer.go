@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/ram"
 	"golang.org/x/sys/unix"
 )
 
@@ -151,7 +152,7 @@ func (p *peer) send(from, to int, m *fabric.Message) error {
 	if p.gone {
 		return fmt.Errorf("%w: %v", fabric.ErrNodeDown, p.cn)
 	}
-	raceRelease()
+	ram.RaceRelease()
 	if len(p.queue) == 0 && p.out.push(from, to, m) {
 		p.notify(p.bit)
 	} else {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/inbox"
+	"github.com/declock/declock/fabric/internal/ram"
 )
 
 // Every so many rounds the pump lets other processes run: where there are
@@ -113,7 +114,7 @@ func (n *node) drainRing(cn fabric.CNID) (woke bool) {
 		if !ok || n.m.isLost() {
 			break // what a truncated file has been replaced by is no message
 		}
-		raceAcquire() // for each: it may have been sent since the last
+		ram.RaceAcquire() // for each: it may have been sent since the last
 		m.From = fabric.Client(cn, from)
 		woke = n.table.Deliver(to, &m) || woke
 	}

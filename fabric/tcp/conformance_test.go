@@ -121,7 +121,13 @@ func (c *testCluster) Stall(id fabric.MemID) {
 
 func (c *testCluster) Continue(fabric.MemID) { c.goOn() }
 
-func (c *testCluster) RevokeMN(id fabric.MemID) { c.Servers[id].home.nic.key.Add(1) }
+func (c *testCluster) RevokeMN(id fabric.MemID) {
+	s := c.Servers[id]
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
+	s.takeBack(func(*leave) bool { return true })
+	s.home.nic.key.Add(1)
+}
 
 func (c *testCluster) Close() {
 	if c.late != nil {

@@ -58,8 +58,9 @@ const (
 type role uint8
 
 const (
-	roleLane role = 1 // a compute node's operations on a memory node
-	roleLink role = 2 // messages from one compute node to another
+	roleLane  role = 1 // a compute node's operations on a memory node
+	roleLink  role = 2 // messages from one compute node to another
+	roleLocal role = 3 // on a unix socket: a compute node that would reach memory by its own CPU (lend.go); number is the key of the memory
 )
 
 // Capabilities of a memory node.
@@ -127,7 +128,7 @@ func (h *hello) decode(b *[helloSize]byte) error {
 	}
 	h.target = decodeTarget(target)
 	switch {
-	case h.role != roleLane && h.role != roleLink:
+	case h.role < roleLane || h.role > roleLocal:
 		return fmt.Errorf("%w: a connection with role %d", ErrProtocol, h.role)
 	case h.index >= maxLanes:
 		return fmt.Errorf("%w: lane %d, at most %d", ErrProtocol, h.index, maxLanes)

@@ -659,6 +659,7 @@ func (l *lane) resume(conn *stream, r *reply, first uint32) {
 	l.conn.Store(conn)
 	l.room.Broadcast()
 	l.flush()
+	l.r.short.ask(l.r, r.key)
 }
 
 // fall refuses all that waits; mu and lead are held. no is the refusal of the memory node, if there is one.

@@ -76,12 +76,13 @@ func (p *mail) run() {
 	})
 }
 
-// poll delivers what has come, unless another goroutine does.
-func (p *mail) poll() {
+// poll delivers what has come, unless another goroutine does, and returns how many connections had something.
+func (p *mail) poll() (n int) {
 	if p.poller.count.Load() > 0 && p.mu.TryLock() {
-		p.poller.serve()
+		n = p.poller.serve()
 		p.mu.Unlock()
 	}
+	return n
 }
 
 // set returns the epoll descriptor of the mail, or -1 when there is none to watch.

@@ -33,20 +33,23 @@ const (
 
 // A memory is a memory node's memory.
 type memory struct {
-	base  unsafe.Pointer // what offset 0 is
-	size  uint64
-	file  *os.File       // nil: nothing is kept
-	epoch uint32         // the last in which the file was served; 0: none, or not known
-	at    unsafe.Pointer // the mapping
-	len   uintptr
-	guard *mapped.Range // of the mapping of a file; nil: none
+	base   unsafe.Pointer // what offset 0 is
+	size   uint64
+	file   *os.File       // nil: nothing is kept
+	shared *os.File       // what can be lent; nil: nothing can
+	epoch  uint32         // the last in which the file was served; 0: none, or not known
+	at     unsafe.Pointer // the mapping
+	len    uintptr
+	guard  *mapped.Range // of the mapping of a file; nil: none
 }
 
 // openMemory maps memory. What no file holds takes room only where it is touched.
 func openMemory(o *Options) (*memory, error) {
 	m := &memory{size: o.Size}
 	var err error
-	if o.File == "" {
+	if o.File == "" && o.Local {
+		err = m.openShared(o)
+	} else if o.File == "" {
 		m.len = uintptr(m.size)
 		m.at, err = unix.MmapPtr(-1, 0, nil, m.len, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 		m.base = m.at
@@ -135,7 +138,10 @@ func (m *memory) isLost() bool { return m.guard != nil && m.guard.Lost() }
 
 // damage returns why the memory of the file is lost; nil if it is not, as far as is known. It does not touch the memory: it may be huge.
 func (m *memory) damage() error {
-	if m.file == nil {
+	switch {
+	case m.file == nil && m.isLost():
+		return fmt.Errorf("%w: the machine has no memory left", fabric.ErrNodeDown)
+	case m.file == nil:
 		return nil
 	}
 	st, err := m.file.Stat()
@@ -185,8 +191,23 @@ func rewrite(f *os.File, n int64) error {
 	return nil
 }
 
+// openShared maps memory that can be lent.
+func (m *memory) openShared(o *Options) (err error) {
+	if m.shared, err = newShared(fmt.Sprintf("declock-mn%d", o.Mem), m.size); err != nil {
+		return err
+	}
+	m.len = uintptr(wholePages(m.size))
+	if m.at, err = mapShared(int(m.shared.Fd()), m.size); err == nil {
+		m.base, m.guard = m.at, mapped.Guard(m.at, m.len)
+	}
+	return err
+}
+
 // discard makes memory that no file holds zero, and gives back what it takes. Nothing uses it meanwhile.
 func (m *memory) discard() error {
+	if m.shared != nil {
+		return unix.Fallocate(int(m.shared.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(m.len))
+	}
 	return unix.Madvise(unsafe.Slice((*byte)(m.at), m.len), unix.MADV_DONTNEED)
 }
 
@@ -203,5 +224,10 @@ func (m *memory) close() {
 	if m.file != nil {
 		_ = m.file.Close()
 		m.file = nil
+	}
+	if m.shared != nil {
+		_ = m.discard() // a process to which it was lent, and that stands still, keeps nothing of it
+		_ = m.shared.Close()
+		m.shared = nil
 	}
 }

@@ -79,6 +79,7 @@ func (n *node) awaitLanes(ctx context.Context) error {
 				return err
 			}
 		}
+		lanesOf(r).short.await(ctx)
 	}
 	return nil
 }

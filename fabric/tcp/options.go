@@ -70,6 +70,10 @@ type Options struct {
 	// same one. 0: one for every four processors, at most four.
 	Lanes int
 
+	// Local is, for Serve, whether compute nodes of this machine, and of the user of this process, may execute operations on the memory by their own CPU, and for Join
+	// whether to do so. Memory that a File keeps is not lent. See the package's documentation.
+	Local bool
+
 	alone bool // it listens on the loopback because nothing else was said
 
 	// What follows is for Serve.

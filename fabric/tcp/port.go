@@ -34,6 +34,8 @@ type port struct {
 	n      *node
 	limit  limit
 	chains []*chain // by their entries in the Port's table; nil until they are used
+
+	executed uint32 // chains, by this CPU
 }
 
 // States of a chain.
@@ -53,11 +55,12 @@ type chain struct {
 	refusal error                             // of an operation, if ops are not all
 	refused int                               // which
 	failure atomic.Pointer[fabric.ChainError] // of those that were sent: the first
-	lane    *lane
-	backup  bool       // it goes to a backup
-	limit   *limit     // the port's
-	results sync.Mutex // held while results are taken, or it is left
-	changes bool       // left: it changes memory
+	r       *remote                           // where it is executed; nil: nowhere
+	lane    *lane                             // nil: it was executed when it was posted
+	backup  bool                              // it goes to a backup
+	limit   *limit                            // the port's
+	results sync.Mutex                        // held while results are taken, or it is left
+	changes bool                              // left: it changes memory
 }
 
 func (c *chain) isDone() bool { return c.state.Load() == chainDone }
@@ -121,7 +124,7 @@ func (p *port) take(i uint32, ops []fabric.Op) *chain {
 		c = &chain{wake: make(chan struct{}, 1), limit: &p.limit}
 		p.chains[i] = c
 	}
-	c.ops, c.all, c.refusal, c.lane = ops, ops, nil, nil
+	c.ops, c.all, c.refusal, c.lane, c.r = ops, ops, nil, nil, nil
 	if c.failed() {
 		c.failure.Store(nil)
 	}
@@ -141,6 +144,10 @@ func (p *port) Begin(i uint32, ops []fabric.Op) {
 		return
 	}
 	r := lanesOf(m)
+	if p.direct(c, r) {
+		c.r = r
+		return
+	}
 	bytes := 0
 	for i := range ops {
 		bytes += len(ops[i].Buf)
@@ -149,7 +156,7 @@ func (p *port) Begin(i uint32, ops []fabric.Op) {
 		c.trim(r)
 	}
 	if len(c.ops) > 0 {
-		c.lane = r.lanes[p.Lane%len(r.lanes)]
+		c.r, c.lane = r, r.lanes[p.Lane%len(r.lanes)]
 		if c.backup = m.Backup != 0; c.backup {
 			p.limit.backups.Add(1)
 		}
@@ -189,10 +196,10 @@ func (p *port) End(i uint32) error {
 	} else if c.refusal != nil {
 		err = &fabric.ChainError{Index: c.refused, Op: c.all[c.refused], Err: c.refusal}
 	}
-	if err == nil && c.lane != nil {
-		err = c.lane.r.Counts(&c.all[0])
+	if err == nil && c.r != nil {
+		err = c.r.Counts(&c.all[0])
 	}
-	c.ops, c.all, c.lane = nil, nil, nil
+	c.ops, c.all, c.lane, c.r = nil, nil, nil, nil
 	return err
 }
 

@@ -39,6 +39,7 @@ type childSpec struct {
 	Size        uint64
 	File        string
 	Procs       int
+	Local       bool
 }
 
 // child runs a role until its standard input ends.
@@ -54,7 +55,7 @@ func child(spec string) error {
 	if err != nil {
 		return err
 	}
-	o := Options{Members: c, Insecure: true, Listen: "127.0.0.1:0", Mem: s.Mem, Size: s.Size, File: s.File}
+	o := Options{Members: c, Insecure: true, Listen: "127.0.0.1:0", Mem: s.Mem, Size: s.Size, File: s.File, Local: s.Local}
 	if s.Role == "serve" {
 		m, err := Serve(context.Background(), o)
 		if err != nil {
@@ -77,7 +78,11 @@ func child(spec string) error {
 	case "echo":
 		return errors.Join(echo(p), n.Close())
 	case "adder":
-		return adder(p)
+		return adder(p, 0)
+	case "slow adder":
+		return adder(p, 5*fabric.Millisecond)
+	case "reader":
+		return reader(p)
 	}
 	return fmt.Errorf("no role %q", s.Role)
 }
@@ -98,16 +103,35 @@ func echo(p fabric.Port) error {
 	}
 }
 
-// adder adds to word 64 for ever, and says in word 72 how often it knows to have done so.
-func adder(p fabric.Port) error {
+// adder adds to word 64 for ever, with pauses, and says in word 72 how often it knows to have done so.
+func adder(p fabric.Port, pause fabric.Time) error {
 	for i := uint64(1); ; i++ {
 		if err := p.Do([]fabric.Op{fabric.FAA(fabric.At(0, 64), 1), fabric.Store(fabric.At(0, 72), i)}); err != nil {
 			fmt.Println("stopped", errors.Is(err, fabric.ErrFenced), errors.Is(err, fabric.ErrUnknownOutcome), err)
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			return nil
 		}
+		if pause > 0 {
+			_ = p.Pause(p.Now() + pause)
+		}
 	}
 }
+
+// reader reads all that it can in one chain, for ever.
+func reader(p fabric.Port) error {
+	ops := make([]fabric.Op, fabric.MaxChain)
+	for i := range ops {
+		ops[i] = fabric.Read(fabric.At(0, 0), p.Alloc(readerSize))
+	}
+	for {
+		if err := p.Do(ops); err != nil {
+			fmt.Println("stopped", err)
+			return err
+		}
+	}
+}
+
+const readerSize = 4 << 20
 
 // A process is a running child.
 type process struct {

@@ -48,6 +48,7 @@ func (s *MemoryServer) regroup(st *member.State) {
 			s.o.Report(fmt.Errorf("replica of %v: %w", g.ID, err))
 		}
 	}
+	s.takeBack(func(l *leave) bool { return l.target != (target{}) && !s.isOpen(s.copyOf(l.target.id), l.target) })
 	for k, l := range s.lanes {
 		if k.target == (target{}) || s.isOpen(s.copyOf(k.target.id), k.target) {
 			continue
@@ -96,7 +97,7 @@ func (s *MemoryServer) host(g *member.Group) error {
 func (s *MemoryServer) newCopy(g *member.Group, number uint32) (*region, error) {
 	r := s.home
 	if g.ID != s.o.Mem || !s.replicated() || g.Size != s.home.mem.size {
-		mem, err := openMemory(&Options{Size: g.Size, Huge: s.o.Huge})
+		mem, err := openMemory(&Options{Size: g.Size, Huge: s.o.Huge, Local: s.o.Local})
 		if err != nil {
 			return nil, err
 		}
@@ -110,6 +111,7 @@ func (s *MemoryServer) newCopy(g *member.Group, number uint32) (*region, error) 
 
 // dropCopy gives back the memory of what is a replica no more, when nothing of before can be executed there.
 func (s *MemoryServer) dropCopy(r *region) {
+	s.takeBack(func(l *leave) bool { return l.region == r && l.target != (target{}) })
 	for k, l := range s.lanes {
 		if k.target != (target{}) && k.target.id == r.id {
 			if l.conn != nil {

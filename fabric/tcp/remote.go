@@ -16,6 +16,7 @@ type remote struct {
 	peer.Remote
 	n     *node
 	lanes []*lane
+	short shortcut
 
 	limbo   atomic.Int32 // of all lanes
 	limboMu sync.Mutex
@@ -36,7 +37,7 @@ func (n *node) Attach(m peer.Served) {
 // Reach is peer.Network.Reach.
 func (n *node) Reach(m peer.Served) *peer.Remote {
 	r := &remote{n: n, Remote: peer.Remote{Node: &n.Node, Served: m, Verdict: make(chan struct{})}}
-	r.Lanes = r
+	r.Lanes, r.short.first = r, make(chan struct{})
 	r.Up.Store(true)
 	r.settled = sync.NewCond(&r.limboMu)
 	for i := range n.o.Lanes {
@@ -50,11 +51,7 @@ func (n *node) Reach(m peer.Served) *peer.Remote {
 
 // dial connects a lane.
 func (r *remote) dial(ctx context.Context, index uint16, first uint32) (*stream, reply, error) {
-	h := hello{role: roleLane, cn: uint8(r.n.Own.ID), index: index, caps: capMasked | capAtomic16, from: uint64(r.n.Own.Incarnation),
-		to: uint64(r.MN.Incarnation), revision: r.n.Revision(), number: uint64(first)}
-	if r.Term != 0 {
-		h.target = target{id: r.MN.ID, replica: r.Backup, epoch: r.MN.Epoch}
-	}
+	h := r.hello(roleLane, index, first)
 	s, a, err := dial(ctx, &r.n.Config, peer.MemoryNode(r.Host, r.MN.Addr), h, true)
 	if err != nil {
 		return nil, a, err
@@ -67,12 +64,23 @@ func (r *remote) dial(ctx context.Context, index uint16, first uint32) (*stream,
 	return s, a, nil
 }
 
-// End stops using the memory node: when it returns, nothing more is sent to it.
+// hello returns the hello of a connection.
+func (r *remote) hello(as role, index uint16, number uint32) hello {
+	h := hello{role: as, cn: uint8(r.n.Own.ID), index: index, caps: capMasked | capAtomic16, from: uint64(r.n.Own.Incarnation),
+		to: uint64(r.MN.Incarnation), revision: r.n.Revision(), number: uint64(number)}
+	if r.Term != 0 {
+		h.target = target{id: r.MN.ID, replica: r.Backup, epoch: r.MN.Epoch}
+	}
+	return h
+}
+
+// End stops using the memory node: when it returns, nothing more is sent to it, and nothing is executed in its memory here.
 func (r *remote) End() {
 	if !r.Up.Swap(false) {
 		return
 	}
 	close(r.Verdict)
+	r.short.lose(nil)
 	r.wakeLimbo()
 	for _, l := range r.lanes {
 		l.end()

@@ -30,6 +30,9 @@ type MemoryServer struct {
 	format func(fabric.Copy) error
 	lanes  map[laneKey]*served
 	gone   []laneKey // of those in lanes whose node has gone, the oldest first
+
+	leaves          map[laneKey]*leave
+	executedLocally uint64 // chains, by leaves that are no more
 }
 
 // A laneKey names a lane: of a compute node in one of its incarnations, to some memory in one epoch.
@@ -57,7 +60,7 @@ func Serve(ctx context.Context, o Options) (*MemoryServer, error) {
 		return nil, err
 	}
 	p := &peer.Server{}
-	s := &MemoryServer{MemoryServer: p, peer: p, o: o, begun: time.Now(), lanes: map[laneKey]*served{}}
+	s := &MemoryServer{MemoryServer: p, peer: p, o: o, begun: time.Now(), lanes: map[laneKey]*served{}, leaves: map[laneKey]*leave{}}
 	p.Init(o.config(), peer.Lender{Renew: s.renew, Evict: s.evict, Suspended: func() error { return nil }, Stop: s.stop, Release: s.release})
 	if err := s.open(ctx); err != nil {
 		p.End(err)
@@ -94,6 +97,7 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 			s.peer.Go(w.run)
 		}
 		s.peer.Go(s.watch)
+		s.offer()
 		s.acceptor.start()
 	})
 }
@@ -111,6 +115,7 @@ func (s *MemoryServer) renew() {
 
 // evict cuts the lanes of compute nodes that are not in a state, and those to memory that is not served so any more; nil: all lanes.
 func (s *MemoryServer) evict(st *member.State) {
+	s.takeBack(func(l *leave) bool { return st == nil || !st.Has(l.incarnation) })
 	for k, l := range s.lanes {
 		if st != nil && (l.gone || st.Has(k.incarnation)) {
 			continue
@@ -226,6 +231,7 @@ func (s *MemoryServer) watch() {
 				l.conn.stalls(limit)
 			}
 		}
+		s.renewLeaves()
 		s.peer.Mu.Unlock()
 	}
 }

@@ -291,5 +291,6 @@ func (s *MemoryServer) Stats() member.Counters {
 		}
 		t.Connections += int(w.poller.count.Load())
 	}
+	t.Local, t.LocalChains = s.countLocal()
 	return t
 }

@@ -50,6 +50,7 @@ func (n *Network) Flags(usage string) []cli.Flag {
 		&cli.BoolFlag{Name: "insecure", Usage: "let in any program that can reach this node; see --listen", Destination: &n.Options.Insecure},
 		&cli.DurationFlag{Name: "dead-after", Usage: "a node that is silent for so long is declared dead; shm: declock-mn kills a process that does not run for so long", DefaultText: "5s; shm: never", Destination: &n.Options.DeadAfter},
 		&cli.DurationFlag{Name: "silent-after", Usage: "tcp: of a compute node: a memory node with replicas that does not answer an operation for so long is replaced, unless it says that it lives", DefaultText: "dead-after", Destination: &n.Options.SilentAfter},
+		&cli.BoolFlag{Name: "local", Usage: "tcp: of a memory node: lend the memory to compute nodes of this machine and user, whose CPUs then reach it without the network; of a compute node: take what is lent", Destination: &n.Options.Local},
 		str("etcd-ca", "tcp, verbs: `FILE` with the certificates of the CA that signs that of etcd: https", &n.Options.EtcdTLS.CA),
 		str("etcd-cert", "tcp, verbs: `FILE` with the certificate for etcd, if it asks for one", &n.Options.EtcdTLS.Cert),
 		str("etcd-key", "tcp, verbs: `FILE` with its key", &n.Options.EtcdTLS.Key),

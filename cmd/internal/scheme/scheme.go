@@ -42,7 +42,7 @@ type Options struct {
 var Flags = map[string][]string{
 	"dir": {"shm"}, "run-dir": nil,
 	"listen": networks, "advertise": networks, "tls-ca": networks, "tls-cert": networks, "tls-key": networks,
-	"insecure": networks, "dead-after": {"shm", "tcp", "verbs"}, "silent-after": {"tcp"},
+	"insecure": networks, "dead-after": {"shm", "tcp", "verbs"}, "silent-after": {"tcp"}, "local": {"tcp"},
 	"etcd-ca": networks, "etcd-cert": networks, "etcd-key": networks, "etcd-user": networks, "etcd-password-file": networks,
 	"secret-file": {"verbs"}, "device": {"verbs"}, "port": {"verbs"}, "gid": {"verbs"}, "queue-pairs": {"verbs"},
 	"leave": networks,

@@ -49,6 +49,22 @@ func (n *Node) watchLease() {
 	}
 }
 
+// LeasedUntil returns when the memory node's lease may end, on the clock of package boottime: see member.Leased. It has none if ok is false.
+func (s *Server) LeasedUntil() (until time.Duration, ok bool) {
+	m := s.leased.Load()
+	if m == nil {
+		return 0, true
+	}
+	l, ok := (*m).(member.Leased)
+	if !ok {
+		return 0, false
+	}
+	return l.LeasedUntil(), true
+}
+
+// Passed reports whether a time on the clock of package boottime has come.
+func Passed(t time.Duration) bool { return boottime.Near() >= t }
+
 // Lapsed returns fabric.ErrNodeDown if the memory node's lease has run out by its own clock: compute nodes may be fenced, and replicated numbers be served by others, of which
 // it does not hear.
 func (s *Server) Lapsed() error {

@@ -1,6 +1,6 @@
 //go:build race
 
-package shm
+package ram
 
 import (
 	"runtime"
@@ -13,5 +13,8 @@ import (
 // those before it. That hides races between operations; they are allowed anyway.
 var raceOrder byte
 
-func raceAcquire() { runtime.RaceAcquire(unsafe.Pointer(&raceOrder)) }
-func raceRelease() { runtime.RaceReleaseMerge(unsafe.Pointer(&raceOrder)) }
+// RaceAcquire follows an operation on shared memory, or a message that was taken from it.
+func RaceAcquire() { runtime.RaceAcquire(unsafe.Pointer(&raceOrder)) }
+
+// RaceRelease goes before one.
+func RaceRelease() { runtime.RaceReleaseMerge(unsafe.Pointer(&raceOrder)) }

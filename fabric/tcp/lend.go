@@ -1,0 +1,311 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/internal/ram"
+	"github.com/declock/declock/fabric/member"
+	"golang.org/x/sys/unix"
+)
+
+// With Options.Local a memory node lends its memory to compute nodes of its machine: their CPUs execute operations on it, where lanes over the loopback
+// would have the memory node do so. Both are atomic with each other, for a CPU executes them here as there.
+//
+// A compute node that a lane has let in connects to a unix socket, and proves by the key of the memory that it was let in. It gets the memory, and a page of
+// control, as descriptors. Wherever a memory node cuts lanes it takes such a leave back, too: from then on nothing of that compute node is executed. It waits
+// for a chain that is being executed, as it does for a frame. If the process stands still in the middle of one it is ended, for nothing else keeps it from
+// going on at any time; a process that stands still elsewhere lives, and finds that it is shut out.
+
+// A leave is what a compute node needs to reach some memory by its CPU.
+type leave struct {
+	laneKey
+	region  *region
+	control *control
+	process borrower
+	conn    *net.UnixConn // open as long as the leave
+}
+
+// A borrower is the process of a compute node.
+type borrower struct{ pid, fd int }
+
+const (
+	// Chains that are being executed are looked for every lookEvery, at most looksBeforeKill times: then their process is ended. They take microseconds; a process
+	// that has to wait for a processor on a busy machine gets one by then. Looks are counted, not time: a machine that stood still itself ends no process.
+	lookEvery       = time.Millisecond
+	looksBeforeKill = 250
+)
+
+// leaveSocket returns the name of the socket at which a memory node lends, by its address: only processes of its network namespace find it.
+func leaveSocket(addr string) *net.UnixAddr {
+	return &net.UnixAddr{Name: "@declock-tcp/" + peer.ParseContact(addr).HostPort, Net: "unixpacket"}
+}
+
+// offer begins to lend, if that was asked for. Without it compute nodes use lanes.
+func (s *MemoryServer) offer() {
+	if s.home.mem.shared == nil || !ram.HasAtomic16 { // else lanes make atomics of 16 bytes so by a mutex
+		return
+	}
+	l, err := net.ListenUnix("unixpacket", leaveSocket(s.peer.Own.Addr))
+	if err != nil {
+		s.o.Report(fmt.Errorf("memory node %v: compute nodes of this machine reach it by its network: %w", s.ID(), err))
+		return
+	}
+	context.AfterFunc(s.peer.Ctx, func() { _ = l.Close() })
+	s.peer.Go(func() {
+		for {
+			c, err := l.AcceptUnix()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil {
+				time.Sleep(10 * time.Millisecond) // no descriptors left, perhaps
+				continue
+			}
+			s.peer.Go(func() {
+				if err := s.serveLocal(c); err != nil && !errors.Is(err, ErrLost) { // it goes by lanes, which report
+					s.o.Report(fmt.Errorf("memory node %v: a process of this machine asks for its memory: %w", s.ID(), err))
+				}
+			})
+		}
+	})
+}
+
+// serveLocal lends memory to a process that has connected, until either side ends that.
+func (s *MemoryServer) serveLocal(c *net.UnixConn) error {
+	defer c.Close()
+	defer context.AfterFunc(s.peer.Ctx, func() { _ = c.Close() })()
+	_ = c.SetDeadline(time.Now().Add(handshakeTimeout))
+	p, err := processOf(c)
+	if err != nil {
+		return err
+	}
+	l, err := s.shakeLocal(c, p)
+	if l == nil {
+		_ = unix.Close(p.fd)
+		return err
+	}
+	_ = c.SetDeadline(time.Time{})
+	var b [1]byte
+	_, _ = c.Read(b[:])
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
+	if s.leaves[l.laneKey] != l {
+		return err // it was taken back
+	}
+	l.control.revoked().Store(1)
+	if l.over() { // else who takes it back has to wait
+		s.drop(l)
+	}
+	return err
+}
+
+// processOf returns the process at the other side, which has to be of the own user, and one that can be ended. Something that it sends when it was asked to, after this, shows that
+// it is the process of the descriptor, and not another that has got its number.
+func processOf(c *net.UnixConn) (p borrower, err error) {
+	cred, err := credentials(c)
+	if err != nil {
+		return p, err
+	}
+	p.pid = int(cred.Pid)
+	if p.pid == 0 {
+		return p, fmt.Errorf("%w: a process of another PID namespace", ErrAuth)
+	}
+	if p.fd, err = unix.PidfdOpen(p.pid, 0); err != nil {
+		return p, fmt.Errorf("process %d: %w", p.pid, err)
+	}
+	if err := unix.PidfdSendSignal(p.fd, 0, nil, 0); err != nil {
+		_ = unix.Close(p.fd)
+		return p, fmt.Errorf("process %d could not be ended: %w", p.pid, err)
+	}
+	return p, nil
+}
+
+// credentials returns whose process is at the other side: of the own user.
+func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := c.SyscallConn()
+	if err == nil {
+		var no error
+		err = raw.Control(func(fd uintptr) { cred, no = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+		err = errors.Join(err, no)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: whose process it is: %w", ErrLost, err)
+	case int(cred.Uid) != os.Geteuid():
+		return nil, fmt.Errorf("%w: a process of user %d", ErrAuth, cred.Uid)
+	}
+	return cred, nil
+}
+
+// shakeLocal lets a process in. It returns nil if it did not, and an error of which the process was not told, or that is worth a report.
+func (s *MemoryServer) shakeLocal(c *net.UnixConn, p borrower) (*leave, error) {
+	if _, err := c.Write([]byte{versionMax}); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	var b [helloSize]byte
+	var g guest
+	if n, err := c.Read(b[:]); err != nil || n != len(b) {
+		return nil, fmt.Errorf("%w: no hello: %d bytes, %v", ErrLost, n, err)
+	}
+	err := g.decode(&b)
+	var r reply
+	if err == nil {
+		r.version, err = g.version()
+	}
+	var l *leave
+	var fds []int
+	if err == nil && g.role != roleLocal {
+		err = fmt.Errorf("%w: a connection with role %d", ErrProtocol, g.role)
+	}
+	var page *os.File
+	if err == nil {
+		if page, err = newShared("declock-control", controlSize); err == nil {
+			defer page.Close()
+		}
+	}
+	if err == nil {
+		err = s.peer.Await(s.peer.Ctx, func(*member.State) (err error) {
+			s.peer.Mu.Lock()
+			defer s.peer.Mu.Unlock()
+			l, fds, err = s.lend(&g, &r, p, c, page)
+			return err
+		})
+	}
+	if err != nil {
+		r.code, r.text = codeOf(err), err.Error()
+	}
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}()
+	if _, _, e := c.WriteMsgUnix(r.encode(), unix.UnixRights(fds...), nil); err == nil && e != nil {
+		err = fmt.Errorf("%w: %w", ErrLost, e)
+	}
+	return l, err
+}
+
+// lend lends memory to a member, or says why not; Mu is held. It returns descriptors of the memory and of the page.
+func (s *MemoryServer) lend(g *guest, r *reply, p borrower, c *net.UnixConn, page *os.File) (_ *leave, fds []int, err error) {
+	if _, err := s.peer.Client(g.caller()); err != nil {
+		return nil, nil, err
+	}
+	x := s.home
+	r.epoch = s.peer.Own.Epoch
+	if g.target != (target{}) {
+		if x = s.copyOf(g.target.id); x == nil {
+			x = s.home // it refuses
+		}
+		r.epoch = x.epoch
+	}
+	if err := s.refusal(x, g); err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case uint32(g.number) != x.nic.key.Load():
+		return nil, nil, fmt.Errorf("%w: no lane has let it in", ErrAuth)
+	case x.mem.shared == nil:
+		return nil, nil, fmt.Errorf("%w: the memory of %v is not lent", fabric.ErrNodeDown, x.id)
+	}
+	r.size, r.key = x.mem.size, x.nic.key.Load()
+	l := &leave{laneKey: laneKey{member.Incarnation(g.from), 0, g.target}, region: x, process: p, conn: c}
+	s.takeBack(func(o *leave) bool { return o.laneKey == l.laneKey })
+	for _, f := range []*os.File{x.mem.shared, page} {
+		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0) // the memory may be given back before it is sent
+		if err != nil {
+			return nil, fds, fmt.Errorf("%w: %w", fabric.ErrResources, err)
+		}
+		fds = append(fds, fd)
+	}
+	if l.control, err = openControl(int(page.Fd())); err != nil {
+		return nil, fds, err
+	}
+	l.control.until().Store(s.leasedUntil())
+	s.leaves[l.laneKey] = l
+	return l, fds, nil
+}
+
+// leasedUntil returns until when the memory node lets anything be executed on replicated numbers, on the clock of boottime: see peer.Server.Lapsed.
+func (s *MemoryServer) leasedUntil() uint64 {
+	until, ok := s.peer.LeasedUntil()
+	if !ok {
+		return math.MaxInt64
+	}
+	return uint64(max(until, 0))
+}
+
+// takeBack takes leaves back: when it returns, nothing more is executed by them. Mu is held.
+func (s *MemoryServer) takeBack(which func(l *leave) bool) {
+	var list []*leave
+	for _, l := range s.leaves {
+		if which(l) {
+			l.control.revoked().Store(1)
+			list = append(list, l)
+		}
+	}
+	for _, l := range list {
+		l.await(s.o.Report)
+		s.drop(l)
+	}
+}
+
+// drop forgets a leave of which nothing is executed any more; Mu is held.
+func (s *MemoryServer) drop(l *leave) {
+	delete(s.leaves, l.laneKey)
+	s.executedLocally += l.control.chains()
+	_ = l.conn.Close()
+	_ = unix.Close(l.process.fd)
+}
+
+// over reports whether nothing is being executed: it is not, or there is no process.
+func (l *leave) over() bool { return l.control.idle() || l.process.hasEnded() }
+
+// await waits until nothing is executed by a leave that was taken back. A process that stands still in the middle of a chain is ended.
+func (l *leave) await(report func(error)) {
+	for look := 1; !l.over(); look++ {
+		time.Sleep(lookEvery)
+		if look != looksBeforeKill || l.process.pid == os.Getpid() { // this process runs, so it ends the chain
+			continue
+		}
+		err := unix.PidfdSendSignal(l.process.fd, unix.SIGKILL, nil, 0)
+		if err != nil {
+			err = fmt.Errorf("process %d stands still in the middle of an operation on the memory of %v, cannot be killed, and keeps all others waiting: %w", l.process.pid, l.region.id, err)
+		} else {
+			err = fmt.Errorf("%w: process %d stood still in the middle of an operation on the memory of %v, and was killed", fabric.ErrFenced, l.process.pid, l.region.id)
+		}
+		report(err)
+	}
+}
+
+// hasEnded reports whether the process has ended: all of its threads.
+func (p borrower) hasEnded() bool {
+	fds := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1 && fds[0].Revents&unix.POLLIN != 0
+}
+
+// renewLeaves says until when the memory node's lease lasts; Mu is held.
+func (s *MemoryServer) renewLeaves() {
+	for _, l := range s.leaves {
+		l.control.until().Store(s.leasedUntil())
+	}
+}
+
+// countLocal returns how many leaves there are, and how many chains were executed by leaves so far.
+func (s *MemoryServer) countLocal() (leaves int, chains uint64) {
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
+	chains = s.executedLocally
+	for _, l := range s.leaves {
+		chains += l.control.chains()
+	}
+	return len(s.leaves), chains
+}
