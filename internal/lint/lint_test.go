@@ -51,6 +51,7 @@ var mayImport = map[string][]string{
 	"lab/...":                    {"..."}, // what researchers and maintainers use; what users link does without it, see TestLinked
 	"lab/locks":                  {"..."}, // the registry
 	"lab/locks/...":              {"fabric", "fabric/pswitch", "lock", "lab/locks/internal/baseline"},
+	"lab/locks/fiss":             {"fabric", "fabric/pswitch", "lock", "lab/locks/internal/baseline", "lab/locks/server"}, // for locks without registers
 	"lab/oracle":                 {"fabric", "lock"},
 	"traces/...":                 {"objstore", "traces", "internal/stats"},
 	"internal/...":               {},

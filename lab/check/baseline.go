@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/declock/declock/cql"
@@ -63,7 +64,7 @@ var baselineLocks = []baselineLock{
 
 // fiss returns the configuration of FissLock: with few registers, for a switch is made for each scenario.
 func (s *Scenario) fiss() fiss.Config {
-	cfg := fiss.Config{Locks: 64, Slots: 512}
+	cfg := fiss.Config{Locks: cmp.Or(s.Registers, 64), Slots: 512, Passes: 4, Device: s.Switch > 0, Server: server.Config{Homes: s.CNs}}
 	if s.Dropped+s.Copied > 0 {
 		cfg.ResendNs = 10 * fabric.Microsecond
 	}
@@ -175,6 +176,9 @@ func (s *Scenario) switched(d *drawer) {
 	s.Lock, s.CountMax = "fiss", 0
 	s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 	s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
+	if d.percent(30) {
+		s.Registers = 1
+	}
 	if d.percent(15) {
 		return // a compute node plays the switch
 	}

@@ -82,6 +82,8 @@ type Scenario struct {
 	Copied   int         `key:"copied"`
 	Delayed  int         `key:"delayed"`
 	PacketNs fabric.Time `key:"packetns"`
+	// Registers is for how many locks the switch has registers; those of others are servers'. 0: for all.
+	Registers int `key:"registers"`
 
 	Keys   int `key:"keys"`   // of the object store; 0: locks only
 	Values int `key:"values"` // bytes at most

@@ -199,8 +199,11 @@ func parLock(c *Config) (*System, error) {
 }
 
 func fissLock(c *Config) (*System, error) {
-	cfg := fiss.Config{Plain: !c.Tokens}
-	return &System{layout: cfg.Layout(), join: Fiss(cfg), program: func() (pswitch.Program, error) { return fiss.NewProgram(cfg) }}, nil
+	cfg := fiss.Config{Plain: !c.Tokens, Server: server.Config{Workers: serverWorkers, ServiceNs: c.ServerNs, Homes: c.CNs}}
+	return &System{layout: cfg.Layout(), join: func(n fabric.Node) *Node { return Fiss(cfg)(n) }, program: func() (pswitch.Program, error) {
+		cfg.Device = true
+		return fiss.NewProgram(cfg)
+	}}, nil
 }
 
 func shermanLock(handoffs bool) func(*Config) (*System, error) {

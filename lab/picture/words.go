@@ -341,7 +341,7 @@ var kinds = map[fabric.MsgKind][]string{
 	ncosedMessages: {"Reader", "Writer", "Granted", "Releases", "Abandoned", "Released", "Await", "Ask"},
 	serverMessages: {"Acquire", "Cancel", "Release", "Granted", "Refused"},
 	fissMessages: {"Acquire", "Release", "Free", "Transfer", "Bounce", "Granted", "Busy", "Outside", "Again", "Ask", "Leave", "Freed", "Refused", "Move",
-		"Waiters", "Moved", "Grant", "Queued", "Held", "Released", "Wake"},
+		"Waiters", "Moved", "Grant", "Queued", "Held", "Released", "Wake", "Bar"},
 }
 
 // name returns the name of a kind of messages.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/pswitch"
+	"github.com/declock/declock/lab/locks/server"
 )
 
 // An Agent handles the messages of its machine, and sends anew what has not been answered. On the compute node that plays the switch it runs the
@@ -13,11 +14,15 @@ type Agent struct {
 	pool  *Pool
 	port  fabric.Port
 	plays *pswitch.Switch // nil: another does
-	m     fabric.Message
+	// server has this machine's part of the locks for which the switch has no registers.
+	server *server.Agent
+	m      fabric.Message
 }
 
 // NewAgent returns the agent of a pool's machine.
-func NewAgent(n fabric.Node, pool *Pool) *Agent { return &Agent{pool: pool, port: n.Agent()} }
+func NewAgent(n fabric.Node, pool *Pool) *Agent {
+	return &Agent{pool: pool, port: n.Agent(), server: server.NewAgent(n, pool.cfg.Server)}
+}
 
 // Run serves until the Port is closed or interrupted. It fails if this machine plays the switch, and the registers are more than a switch has.
 func (a *Agent) Run(func(error)) error {
@@ -33,19 +38,24 @@ func (a *Agent) Run(func(error)) error {
 		if next == fabric.Forever || a.port.Now() >= next {
 			next = a.pool.resend(a.port)
 		}
-		var err error
-		a.m, err = a.port.Recv(next)
+		err := a.server.Serve()
+		if err == nil {
+			a.m, err = a.port.Recv(min(next, a.server.Next()))
+		}
 		switch {
 		case errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrInterrupted):
 			return nil
 		case errors.Is(err, fabric.ErrDeadline):
 		case err != nil:
 			return err
-		case a.m.Kind >= msgAcquire && a.m.Kind <= lastUp:
+		case up(a.m.Kind):
 			if a.plays != nil {
 				a.plays.Handle(&a.m, send)
 			}
 		default:
+			if err := a.server.Take(&a.m); err != nil {
+				return err
+			}
 			a.pool.mu.Lock()
 			a.pool.handle(a.port, &a.m)
 			a.pool.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/locks/internal/baseline"
+	"github.com/declock/declock/lab/locks/server"
 	"github.com/declock/declock/lock"
 )
 
@@ -20,6 +21,11 @@ type Config struct {
 	Slots int
 	// MemoryBits is the switch's register memory. 0: 12 MiB.
 	MemoryBits uint64
+	// Passes is how many readers may pass a writer that waits, until the agent has the switch bar them. 0: 16.
+	Passes int
+	// Server is that of the locks for which the switch has no registers, and Device says that the switch is a node of its own, which has no server.
+	Server server.Config
+	Device bool
 	// ResendNs is when a packet is sent anew to which no answer has come: for networks that lose or repeat packets. 0: never.
 	ResendNs fabric.Time
 }
@@ -29,6 +35,7 @@ const (
 	defaultLocks  = 1 << 20
 	defaultSlots  = 256
 	defaultMemory = 12 << 23
+	defaultPasses = 16
 )
 
 func (c Config) withDefaults() Config {
@@ -36,6 +43,8 @@ func (c Config) withDefaults() Config {
 	c.Slots = min(cmp.Or(c.Slots, defaultSlots), 1<<slotBits)
 	c.IncarnationBits = cmp.Or(c.IncarnationBits, 32)
 	c.MemoryBits = cmp.Or(c.MemoryBits, defaultMemory)
+	c.Passes = cmp.Or(c.Passes, defaultPasses)
+	c.Server.Kind, c.Server.Plain, c.Server.Homes = server.Queue, true, max(c.Server.Homes, 1) // tokens are in memory, whoever grants
 	return c
 }
 

@@ -21,7 +21,9 @@
 //     each slot has its numbers, and one operation at a time, and a register with its outcome, so that a lost answer can be given anew.
 //   - The paper gives up an ACQUIRE after a time-out by a RELEASE, and the switch frees the lock if that comes from the agent's machine: which
 //     may be the hold of another client. Here the ACQUIRE is sent anew, and a lock that is granted to a client that has given up is released then.
-//   - An incarnation is never set to 0, is 32 bits wide ([Config.IncarnationBits]), and also counts readers that are queued: it is in the first stage, before the mode is known.
+//   - An incarnation is never set to 0, is 32 bits wide ([Config.IncarnationBits]), and also counts readers that are queued behind a writer that holds the lock: it is in an early stage, before the mode is known.
+//   - An agent has the switch bar readers when some have passed a writer that waits ([Config.Passes]), and the paper's when time has passed.
+//   - A lock without registers is a server's (package server, with [Config.Server]). Clients ask it themselves, once the switch has said so; the paper's switch sends requests on.
 //   - ACQUIRE without a grant that comes to a machine without the agent goes back to the client, which asks anew under another number. The paper's goes to the
 //     switch; but then a copy of it could be granted twice.
 //   - Locks get the numbers of their registers by the switch's control plane, and not by a daemon.

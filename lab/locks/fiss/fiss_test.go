@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/fabric/pswitch"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/fiss"
+	"github.com/declock/declock/lab/locks/server"
 	"github.com/declock/declock/lock/locktest"
 )
 
@@ -20,7 +21,7 @@ func join(cfg fiss.Config) locktest.Join[*fiss.Locker] {
 
 // On all fabrics the agent of the first compute node plays the switch.
 func TestConformance(t *testing.T) {
-	for name, cfg := range map[string]fiss.Config{"tokens": {}, "plain": {Plain: true}} {
+	for name, cfg := range map[string]fiss.Config{"tokens": {}, "plain": {Plain: true}, "most locks at servers": {Locks: 1, Server: server.Config{Homes: 2}}} {
 		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start}
 		t.Run(name, func(t *testing.T) { locktest.All(t, 3, m) })
 	}
@@ -35,8 +36,9 @@ func TestConformanceOnSwitch(t *testing.T) {
 		cfg   fiss.Config
 		model sim.SwitchModel
 	}{
-		"true":  {model: sim.SwitchModel{Pass: 400, Packet: 1}},
-		"lossy": {fiss.Config{ResendNs: 10 * fabric.Microsecond}, lossy},
+		"true":    {fiss.Config{Device: true}, sim.SwitchModel{Pass: 400, Packet: 1}},
+		"lossy":   {fiss.Config{Device: true, ResendNs: 10 * fabric.Microsecond}, lossy},
+		"servers": {fiss.Config{Device: true, Locks: 1, Server: server.Config{Homes: 2}}, sim.SwitchModel{Pass: 400, Packet: 1}},
 	} {
 		program := func() pswitch.Program {
 			p, err := fiss.NewProgram(x.cfg)

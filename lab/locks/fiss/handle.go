@@ -58,7 +58,7 @@ func (p *Pool) answered(port fabric.Port, t *ticket, m *fabric.Message) {
 		p.ask(port, t)
 	case (m.Kind == msgBusy || m.Kind == msgOutside) && t.phase == asked:
 		if t.phase = refusedIt; m.Kind == msgOutside {
-			t.phase = outside
+			t.phase, p.outside[t.lock] = outside, true
 		}
 		if t.left {
 			p.end(t)
@@ -115,7 +115,10 @@ func (p *Pool) toldOf(port fabric.Port, m *fabric.Message) {
 		if a != nil {
 			var isNew bool
 			if isNew, known = a.see(&p.cfg, uint64(uint32(m.Body[2]))); isNew {
-				a.holders = append(a.holders, o)
+				a.add(o)
+				if a.passed >= p.cfg.Passes {
+					p.send(port, p.to, msgBar, uint64(l), uint64(newOp(p.cn, 0)), 1)
+				}
 			}
 		}
 		if !known {
@@ -127,12 +130,24 @@ func (p *Pool) toldOf(port fabric.Port, m *fabric.Message) {
 		p.send(port, fabric.ClientID(m.Body[3]), msgAgain, uint64(l), uint64(o))
 	case slices.Contains(a.holders, o) || slices.Contains(a.queue, o):
 		p.send(port, origin, msgQueued, uint64(l), uint64(o))
-	case a.admits(o.mode()):
-		a.holders = append(a.holders, o)
-		p.send(port, origin, msgGrant, uint64(l), uint64(o))
+	default:
+		p.admit(port, a, m)
+	}
+}
+
+// admit grants an operation that the agent did not know, or queues it.
+func (p *Pool) admit(port fabric.Port, a *agent, m *fabric.Message) {
+	o := opID(m.Body[1])
+	if m.Body[2]&barred != 0 && (len(a.queue) == 0 || a.passed < p.cfg.Passes) { // the bar is of another agent's time
+		p.send(port, p.to, msgBar, uint64(a.lock), uint64(newOp(p.cn, 0)), 0)
+	}
+	switch origin := fabric.AgentOf(o.cn()); {
+	case a.admits(&p.cfg, o.mode()):
+		a.add(o)
+		p.send(port, origin, msgGrant, uint64(a.lock), uint64(o))
 	default:
 		a.queue = append(a.queue, o)
-		p.send(port, origin, msgQueued, uint64(l), uint64(o))
+		p.send(port, origin, msgQueued, uint64(a.lock), uint64(o))
 	}
 }
 

@@ -1,10 +1,12 @@
 package fiss
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/locks/internal/baseline"
+	"github.com/declock/declock/lab/locks/server"
 	"github.com/declock/declock/lock"
 )
 
@@ -12,14 +14,26 @@ import (
 type Locker struct {
 	baseline.Client
 	pool *Pool
-	m    fabric.Message
+	// server is the Locker of locks for which the switch has no registers.
+	server *server.Locker
+	m      fabric.Message
 }
 
 var _ lock.Locker = (*Locker)(nil)
 
 // New returns the Locker of a client of a pool's machine.
 func New(port fabric.Port, pool *Pool) *Locker {
-	return &Locker{Client: baseline.New(port, pool.cfg.Plain), pool: pool}
+	first := pool.to.CN()
+	if pool.cfg.Device {
+		first++
+	}
+	l := &Locker{Client: baseline.New(port, pool.cfg.Plain), pool: pool, server: server.New(port, first, pool.cfg.Server)}
+	l.server.Other = func(m *fabric.Message) {
+		pool.mu.Lock()
+		pool.handle(port, m)
+		pool.mu.Unlock()
+	}
+	return l
 }
 
 // Acquire implements lock.Locker.
@@ -29,6 +43,9 @@ func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	}
 	*h = lock.Hold{Lock: r.Lock, Mode: r.Mode}
 	slot, err := l.acquire(r)
+	if errors.Is(err, errOutside) {
+		return l.acquireAtServer(h, r)
+	}
 	if err != nil {
 		return fmt.Errorf("fiss: acquire %v %v: %w", r.Mode, r.Lock, err)
 	}
@@ -40,6 +57,30 @@ func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	h.Aux, h.Held = l, true
 	l.Counters.Acquires++
 	return nil
+}
+
+// errOutside: the switch has no registers for the lock.
+var errOutside = errors.New("outside")
+
+// acquireAtServer acquires a lock that a server has. Token and READs are fetched as of any other.
+func (l *Locker) acquireAtServer(h *lock.Hold, r *lock.Request) error {
+	ask := *r
+	ask.Reads = nil
+	if err := l.atServer(func() error { return l.server.Acquire(h, &ask) }); err != nil {
+		return err
+	}
+	if err := l.fetch(h, r); err != nil {
+		return errors.Join(fmt.Errorf("fiss: acquire %v %v: %w", r.Mode, r.Lock, err), l.atServer(func() error { return l.server.Release(h, nil) }))
+	}
+	return nil
+}
+
+// atServer counts as its own what the server's Locker does.
+func (l *Locker) atServer(do func() error) error {
+	l.server.Counters = l.Counters
+	err := do()
+	l.Counters = l.server.Counters
+	return err
 }
 
 // acquire asks, and waits until the lock is granted.
@@ -66,7 +107,7 @@ func (l *Locker) acquire(r *lock.Request) (slot int, err error) {
 		p.mu.Unlock()
 		switch {
 		case phase == outside:
-			return -1, fmt.Errorf("%w: the switch has no registers left", fabric.ErrUnsupported)
+			return -1, errOutside
 		case phase == refusedIt:
 			l.Counters.Busy++
 			return -1, lock.ErrBusy
@@ -117,6 +158,9 @@ func (l *Locker) release(slot int) {
 
 // Release implements lock.Locker.
 func (l *Locker) Release(h *lock.Hold, before []fabric.Op) error {
+	if by, ok := h.Aux.(*server.Locker); h.Held && ok && by == l.server && len(before) <= lock.MaxPiggyback {
+		return l.atServer(func() error { return l.server.Release(h, before) })
+	}
 	if by, ok := h.Aux.(*Locker); !h.Held || !ok || by != l || len(before) > lock.MaxPiggyback {
 		return baseline.Misuse(h, before)
 	}

@@ -35,8 +35,13 @@ const (
 	msgReleased // the answer to a msgRelease, or by the switch, if the lock is free
 	msgWake     // to a client of the own machine: something has happened to what it waits for
 
+	msgBar // to the switch, by an agent: the third word says whether readers are to wait behind a writer
+
 	lastUp = msgBounce
 )
+
+// up reports whether a kind of packet is for the program of the switch.
+func up(k fabric.MsgKind) bool { return k >= msgAcquire && k <= lastUp || k == msgBar }
 
 // An opID is an operation of a machine with the switch, which counts them by slot: the number of a slot grows with each. That of an acquisition
 // is the name of the holder or waiter, too. Bits: 8 machine, 12 slot, 32 number, 10 not used, 1 try, 1 mode.
@@ -78,6 +83,7 @@ func flagsOf(r *lock.Request) opID {
 const (
 	withAgent = 1 << 32 // msgGranted: and the lock's agent; msgAsk, msgBounce: the switch has granted it
 	exclusive = 1 << 33 // msgFree, msgTransfer: the lock was held exclusively
+	barred    = 1 << 34 // msgAsk: of a lock whose readers are to wait
 )
 
 // Waiters that fit in a msgMove, and in a msgWaiters.

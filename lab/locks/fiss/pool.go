@@ -25,6 +25,8 @@ type Pool struct {
 	m      fabric.Message
 	// watched: the agent Port looks for what is to be sent anew.
 	watched bool
+	// outside are the locks that are known to be a server's: the switch never gets registers for them.
+	outside map[fabric.Addr]bool
 }
 
 // NewPool returns the pool of a machine.
@@ -33,7 +35,7 @@ func NewPool(n fabric.Node, cfg Config) *Pool { return newPool(n.ID(), SwitchOf(
 func newPool(cn, to fabric.CNID, cfg Config) *Pool {
 	cfg = cfg.withDefaults()
 	p := &Pool{cfg: cfg, cn: cn, to: fabric.AgentOf(to), self: fabric.AgentOf(cn),
-		agents: map[fabric.Addr]*agent{}, slots: make([]ticket, cfg.Slots), moves: map[int]*move{}}
+		agents: map[fabric.Addr]*agent{}, slots: make([]ticket, cfg.Slots), moves: map[int]*move{}, outside: map[fabric.Addr]bool{}}
 	for i := range p.slots {
 		p.slots[i].op = newOp(p.cn, i)
 		p.idle = append(p.idle, cfg.Slots-1-i)
@@ -85,6 +87,7 @@ type agent struct {
 	holders []opID
 	queue   []opID
 	slot    int // that it leaves with
+	passed  int // readers that have come to hold it while a writer waits
 }
 
 // A move is an agent that comes in several messages.
@@ -121,8 +124,10 @@ func (p *Pool) begin(port fabric.Port, r *lock.Request) int {
 func (p *Pool) ask(port fabric.Port, t *ticket) {
 	a := p.agents[t.lock]
 	switch {
-	case a != nil && a.admits(t.op.mode()):
-		a.holders = append(a.holders, t.op)
+	case p.outside[t.lock]:
+		t.phase = outside
+	case a != nil && a.admits(&p.cfg, t.op.mode()):
+		a.add(t.op)
 		t.phase, t.known = holds, true
 	case a == nil || t.op.try() && p.releases(t.lock):
 		t.phase, t.known, t.behind = asked, false, t.op.try() && p.releases(t.lock)
@@ -145,9 +150,17 @@ func (p *Pool) acquire(port fabric.Port, t *ticket) {
 	p.send(port, p.to, msgAcquire, uint64(t.lock), uint64(t.op), 0, uint64(answer))
 }
 
-// admits reports whether one more may hold.
-func (a *agent) admits(m lock.Mode) bool {
-	return m == lock.Shared && a.mode == lock.Shared
+// admits reports whether one more may hold: so many readers may pass a writer.
+func (a *agent) admits(cfg *Config, m lock.Mode) bool {
+	return m == lock.Shared && a.mode == lock.Shared && (len(a.queue) == 0 || a.passed < cfg.Passes)
+}
+
+// add makes an operation a holder.
+func (a *agent) add(o opID) {
+	a.holders = append(a.holders, o)
+	if len(a.queue) > 0 {
+		a.passed++
+	}
 }
 
 // end makes a slot free.
@@ -224,7 +237,7 @@ func (a *agent) drop(o opID) bool {
 
 // leaveIfEmpty sends the agent of a lock without holders to the first waiter's machine, or gives it up.
 func (p *Pool) leaveIfEmpty(port fabric.Port, a *agent) {
-	if len(a.holders) > 0 {
+	if len(a.holders) > 0 || a.beyond != 0 { // the switch would refuse, for a reader whose request is not here yet
 		return
 	}
 	delete(p.agents, a.lock)
@@ -277,11 +290,11 @@ func (p *Pool) install(port fabric.Port, l fabric.Addr, first opID, seen uint64,
 	}
 	p.agents[l] = a
 	for _, o := range queue {
-		if !a.admits(o.mode()) {
+		if !a.admits(&p.cfg, o.mode()) {
 			a.queue = append(a.queue, o)
 			continue
 		}
-		a.holders = append(a.holders, o)
+		a.add(o)
 		p.send(port, fabric.AgentOf(o.cn()), msgGrant, uint64(l), uint64(o))
 	}
 }

@@ -16,7 +16,7 @@ type Program struct {
 	// A register for each slot of each machine: its last operation, and what has become of that.
 	last, outcome *pswitch.Array
 	// A register for each lock, in the order of the stages.
-	incarnation, held, shared, mid *pswitch.Array
+	bar, incarnation, held, shared, mid *pswitch.Array
 
 	out fabric.Message // the packet that leaves
 
@@ -42,11 +42,11 @@ func NewProgram(cfg Config) (*Program, error) {
 	m := pswitch.Memory{Bits: cfg.MemoryBits}
 	p := &Program{cfg: cfg, numbers: map[fabric.Addr]int{}}
 	machines := (int(fabric.MaxCN) + 1) * cfg.Slots
-	var errs [6]error
+	var errs [7]error
 	for i, a := range []struct {
 		array    **pswitch.Array
 		n, width int
-	}{{&p.last, machines, 32}, {&p.incarnation, cfg.Locks, cfg.IncarnationBits}, {&p.held, cfg.Locks, 1},
+	}{{&p.last, machines, 32}, {&p.bar, cfg.Locks, 1}, {&p.incarnation, cfg.Locks, cfg.IncarnationBits}, {&p.held, cfg.Locks, 1},
 		{&p.shared, cfg.Locks, 1}, {&p.mid, cfg.Locks, 8}, {&p.outcome, machines, 64}} {
 		if *a.array, errs[i] = m.Array(a.n, a.width); errs[i] != nil {
 			return nil, errs[i]
@@ -70,6 +70,7 @@ type packet struct {
 	shared  bool // the lock was
 	valid   bool // msgFree, msgTransfer: no holder is missing
 	mid     fabric.CNID
+	barred  bool // readers are to wait
 	verdict verdict
 }
 
@@ -77,7 +78,7 @@ type packet struct {
 func (p *Program) Packet(pass *pswitch.Pass, in *fabric.Message) {
 	k := packet{Pass: pass, in: in, op: opID(in.Body[1])}
 	k.reg = int(k.op.cn())*p.cfg.Slots + k.op.slot()
-	if in.Kind < msgAcquire || in.Kind > lastUp || k.op.slot() >= p.cfg.Slots {
+	if !up(in.Kind) || k.op.slot() >= p.cfg.Slots {
 		return
 	}
 	var ok bool
@@ -94,6 +95,7 @@ func (p *Program) Packet(pass *pswitch.Pass, in *fabric.Message) {
 	if k.counted && !p.count(&k) {
 		return
 	}
+	p.bars(&k)
 	p.check(&k)
 	p.holds(&k)
 	p.modes(&k)
@@ -125,9 +127,19 @@ func (p *Program) count(k *packet) bool {
 	return k.again || int32(uint32(n)-uint32(old)) > 0
 }
 
+// bars is the stage of the bits that keep readers from passing a writer. An agent sets and clears them, and one that finds a bit as it should not be does so again.
+func (p *Program) bars(k *packet) {
+	k.barred = k.Update(p.bar, k.lock, func(old uint64) uint64 {
+		if k.in.Kind == msgBar {
+			return k.in.Body[2] & 1
+		}
+		return old
+	}) != 0
+}
+
 // check is the stage of the incarnations: they count what may have been granted to readers together. An agent may go only if it knows of all of them.
 func (p *Program) check(k *packet) {
-	grows := k.in.Kind == msgAcquire && !k.again && k.op.mode() == lock.Shared
+	grows := k.in.Kind == msgAcquire && !k.again && !k.barred && k.op.mode() == lock.Shared
 	k.inca = k.Update(p.incarnation, k.lock, func(old uint64) uint64 {
 		if grows {
 			old++
@@ -205,7 +217,7 @@ func (p *Program) decide(k *packet) {
 		k.verdict = refused
 	case k.free:
 		k.verdict = granted
-	case k.shared && k.op.mode() == lock.Shared:
+	case k.shared && k.op.mode() == lock.Shared && !k.barred:
 		k.verdict = together
 	case k.op.try():
 		k.verdict = busy
@@ -230,6 +242,7 @@ func (p *Program) route(k *packet) {
 		k.Send(c, &p.out)
 	}
 	switch {
+	case k.in.Kind == msgBar:
 	case k.in.Kind == msgRelease && k.free:
 		to(fabric.AgentOf(k.op.cn()), msgReleased, 0)
 	case k.in.Kind == msgRelease:
@@ -255,6 +268,8 @@ func (p *Program) route(k *packet) {
 		}
 	case k.free: // the packet to the agent was lost, and the agent has gone
 		to(client, msgAgain, 0)
+	case k.barred:
+		to(agent, msgAsk, barred|k.inca)
 	default:
 		to(agent, msgAsk, k.inca)
 	}

@@ -283,3 +283,42 @@ func TestFreeIsRefusedWhileAReaderIsMissing(t *testing.T) {
 		t.Errorf("the writer is in phase %d", writer.phase)
 	}
 }
+
+// Readers that come one after the other, so that some hold the lock all the time, pass a writer that waits for a while, and then wait behind it.
+func TestReadersDoNotStarveAWriter(t *testing.T) {
+	const passes, machines = 4, 3
+	r := newRig(t, machines, Config{Locks: 1, Passes: passes})
+	held := r.ask(0, 1, lock.Shared)
+	r.settle()
+	writer := r.ask(1, 1, lock.Exclusive)
+	r.settle()
+	passed := 0
+	for k := range 100 {
+		next := r.ask(1+k%2, 2, lock.Shared) // the agent, which knows of the writer, is elsewhere
+		r.settle()
+		if next.phase != holds {
+			break
+		}
+		passed++
+		r.release(int(held.op.cn()-2), held)
+		r.settle()
+		held = next
+	}
+	r.release(int(held.op.cn()-2), held)
+	r.settle()
+	if writer.phase != holds || passed > 2*passes {
+		t.Fatalf("after %d readers the writer is in phase %d", passed, writer.phase)
+	}
+	r.release(1, writer)
+	r.settle()
+	for i, p := range r.pools { // and the readers that were barred have it
+		for k := range p.slots {
+			if p.slots[k].phase == holds {
+				r.release(i, &p.slots[k])
+			}
+		}
+	}
+	if r.settle(); r.held() {
+		t.Fatal("the lock is not free in the end")
+	}
+}

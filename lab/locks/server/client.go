@@ -16,6 +16,8 @@ type Locker struct {
 	cfg    Config
 	number uint64 // of the last acquisition
 	m      fabric.Message
+	// Other, if not nil, gets messages of other locks that come while the client waits.
+	Other func(*fabric.Message)
 }
 
 var _ lock.Locker = (*Locker)(nil)
@@ -96,6 +98,10 @@ func (l *Locker) ask(h *lock.Hold, r *lock.Request) (fabric.Message, error) {
 		m, err := l.Port().Recv(r.Until())
 		if err != nil || m.Kind >= msgGranted && m.Kind <= msgRefused && m.Body[0] == uint64(r.Lock) && m.Body[1] == h.Word {
 			return m, err
+		}
+		if l.Other != nil && (m.Kind < msgAcquire || m.Kind > msgRefused) {
+			l.m = m
+			l.Other(&l.m)
 		}
 	}
 }

@@ -96,15 +96,24 @@ func NewAgent(node fabric.Node, cfg Config) *Agent {
 
 // Run serves until the Port is closed or interrupted. What goes wrong with a single lock goes to report (nil: nowhere).
 func (a *Agent) Run(report func(error)) error {
-	return a.tasks.Run("server", a.port, func(r *request) (bool, error) {
-		a.serve(&r.Message)
-		a.requests = append(a.requests, r)
-		return true, nil
-	}, a.take, report)
+	return a.tasks.Run("server", a.port, a.finish, a.Take, report)
 }
 
-// take gives a message to the worker that is free first.
-func (a *Agent) take(m *fabric.Message) error {
+// finish serves a request with which a worker is done.
+func (a *Agent) finish(r *request) (bool, error) {
+	a.serve(&r.Message)
+	a.requests = append(a.requests, r)
+	return true, nil
+}
+
+// Next and Serve are for a lock's agent of which this one is a part: when a worker will be done with a request, and what workers are done with by now.
+func (a *Agent) Next() fabric.Time { return a.tasks.Next() }
+
+// Serve is described with Next.
+func (a *Agent) Serve() error { return a.tasks.Look(a.port.Now(), a.finish) }
+
+// Take gives a message to the worker that is free first. It leaves messages of other locks alone.
+func (a *Agent) Take(m *fabric.Message) error {
 	switch {
 	case m.Kind == fabric.MsgView:
 		a.forgetCrashed()

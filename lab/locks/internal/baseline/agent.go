@@ -31,26 +31,13 @@ type Tasks[T interface{ due() fabric.Time }] []T
 func (a *Tasks[T]) Run(name string, p fabric.Port, look func(T) (done bool, err error), handle func(*fabric.Message) error, report func(error)) error {
 	var m fabric.Message
 	for {
-		next := fabric.Forever
-		for _, t := range *a {
-			next = min(next, t.due())
-		}
 		var err error
-		m, err = p.Recv(next)
+		m, err = p.Recv(a.Next())
 		switch {
 		case errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrInterrupted):
 			return nil
 		case errors.Is(err, fabric.ErrDeadline):
-			err = nil
-			*a = slices.DeleteFunc(*a, func(t T) (done bool) {
-				if t.due() <= p.Now() {
-					var e error
-					if done, e = look(t); e != nil {
-						err = errors.Join(err, e)
-					}
-				}
-				return done
-			})
+			err = a.Look(p.Now(), look)
 		case err != nil:
 			return err
 		default:
@@ -60,6 +47,35 @@ func (a *Tasks[T]) Run(name string, p fabric.Port, look func(T) (done bool, err 
 			report(fmt.Errorf("%s: agent of %v: %w", name, p.ID().CN(), err))
 		}
 	}
+}
+
+// Next returns when the first task is due.
+func (a *Tasks[T]) Next() fabric.Time {
+	next := fabric.Forever
+	for _, t := range *a {
+		next = min(next, t.due())
+	}
+	return next
+}
+
+// Look looks after each task that is due by now.
+func (a *Tasks[T]) Look(now fabric.Time, look func(T) (done bool, err error)) (err error) {
+	kept := (*a)[:0]
+	for _, t := range *a {
+		done := false
+		if t.due() <= now {
+			var e error
+			if done, e = look(t); e != nil {
+				err = errors.Join(err, e)
+			}
+		}
+		if !done {
+			kept = append(kept, t)
+		}
+	}
+	clear((*a)[len(kept):])
+	*a = kept
+	return err
 }
 
 // A Left is a ticket that a client has abandoned, or may have: a message to it may come before the client's. Locks embed it in what they
