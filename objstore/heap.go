@@ -26,15 +26,16 @@ import (
 //
 // Chunks in the lists of a crashed compute node are found by the others (reclaim.go).
 
-// localBytes bounds what a list holds before it gives a batch back, and localShare that as a share of the region.
+// localBytes bounds what a list holds before it gives a batch back, localShare that as a share of the region, and localChunks the number of chunks: what a batch of changes frees it will need again.
 const (
-	localBytes = 256 << 10
-	localShare = 512
+	localBytes  = 256 << 10
+	localShare  = 512
+	localChunks = 256
 )
 
 // bound returns how many free chunks of a class a compute node keeps of a part whose memory ends at an offset.
 func bound(end uint64, c class) int {
-	return int(min(max(min(localBytes, end/localShare)/c.size(), 2), 8*slab.Batch))
+	return int(min(max(min(localBytes, end/localShare)/c.size(), 2), localChunks))
 }
 
 // division returns how the store's memory on a memory node is divided.

@@ -105,6 +105,27 @@ func TestReplicatedRoundTrips(t *testing.T) {
 	}
 }
 
+// The memory that 100 deletions have freed stays with the compute node, for the 100 sets after them.
+func TestChunksStayForABatch(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 64<<20, 1)
+	c := w.plainClient(0, w.open(0, w.plain()))
+	all := func(f func(key []byte) error) (chains uint64) {
+		before := c.port.Stats().Chains
+		for i := range 100 {
+			wantErr(t, "operation", f(fmt.Append(nil, i)), nil)
+		}
+		return c.port.Stats().Chains - before
+	}
+	set := func(key []byte) error { return c.Set(key, b("value"), Options{}) }
+	all(set)
+	for range 40 { // until the chunks of the first runs are used
+		all(c.Delete)
+		if chains := all(set); chains > 204 {
+			t.Fatalf("100 sets after 100 deletions took %d chains, want 200", chains)
+		}
+	}
+}
+
 var putW = Update{Read: 16, Apply: func(*Object) Change { return Change{Action: Put, Value: b("w")} }}
 
 func lockedGet(c *Client) error {

@@ -77,8 +77,7 @@ func (f *far) pass(to, from net.Conn, receiver *atomic.Int64, sender func() int6
 	}
 }
 
-// Over a network, batches of 100 keys take few round trips to the memory node: each change needs two, keys of one bucket are changed one after the other, and a deletion looks before
-// it takes the lock.
+// Over a network, batches of 100 keys take few round trips to the memory node: each change of a key that this process knows needs two, and keys of one bucket are changed one after the other.
 func TestBatchesInFewRoundTrips(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a slow network")
@@ -110,10 +109,19 @@ func TestBatchesInFewRoundTrips(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	items, names := make([]declock.SetItem, keys), make([][]byte, keys)
-	for i := range keys {
-		names[i] = fmt.Appendf(nil, "key %d", i)
-		items[i] = declock.SetItem{Key: names[i], Value: []byte("value")}
+	var items []declock.SetItem
+	var names [][]byte
+	in, pairs := map[uint64]int{}, 0
+	for i := 0; len(names) < keys || pairs == 0; i++ { // not three in one bucket, and two in some
+		key := fmt.Appendf(nil, "key %d", i)
+		_, bucket := st.Locate(key)
+		if in[bucket] == 2 || in[bucket] == 0 && len(names) >= keys {
+			continue
+		}
+		pairs += in[bucket]
+		in[bucket]++
+		names = append(names, key)
+		items = append(items, declock.SetItem{Key: key, Value: []byte("value")})
 	}
 	// Sessions and memory are taken before the network is slow.
 	if err := st.SetMulti(ctx, items); err != nil {
@@ -125,12 +133,12 @@ func TestBatchesInFewRoundTrips(t *testing.T) {
 		most int64
 		f    func() error
 	}{
-		{"SetMulti", 7, func() error { return st.SetMulti(ctx, items) }},
+		{"SetMulti", 4, func() error { return st.SetMulti(ctx, items) }},
 		{"GetMulti", 2, func() error { _, err := st.GetMulti(ctx, names); return err }},
-		{"DeleteMulti", 7, func() error { _, err := st.DeleteMulti(ctx, names); return err }},
+		{"DeleteMulti", 4, func() error { _, err := st.DeleteMulti(ctx, names); return err }},
 	} {
 		best := int64(1 << 62) // the memory node is asked for other things, too
-		for range 3 {
+		for range 6 {
 			if x.what == "DeleteMulti" {
 				if err := st.SetMulti(ctx, items); err != nil {
 					t.Fatal(err)
@@ -140,7 +148,9 @@ func TestBatchesInFewRoundTrips(t *testing.T) {
 			if err := x.f(); err != nil {
 				t.Fatalf("%s: %v", x.what, err)
 			}
-			best = min(best, network.client.Load()-before)
+			if best = min(best, network.client.Load()-before); best <= x.most {
+				break
+			}
 		}
 		if best > x.most {
 			t.Errorf("%s of %d keys took %d round trips, want at most %d", x.what, keys, best, x.most)
