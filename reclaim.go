@@ -149,10 +149,20 @@ func (r *reclaimer) run(ctx context.Context) {
 				next = now.Add(idleEvery)
 			}
 		}
+		r.stepEpochs(view)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
+		}
+	}
+}
+
+// stepEpochs steps the epochs of stores in which sets wait for one. The next round returns what fails.
+func (r *reclaimer) stepEpochs(view func() fabric.View) {
+	for _, k := range r.clients {
+		if k, ok := k.(*objstore.Client); ok && k.EpochsAwaited() {
+			_ = k.StepEpochs(view)
 		}
 	}
 }

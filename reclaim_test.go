@@ -8,6 +8,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/objstore"
 )
 
 // A downPort reaches a memory node so many times.
@@ -21,6 +22,29 @@ func (p *downPort) Do(ops []fabric.Op) error {
 		return &fabric.ChainError{Op: ops[0], Err: fabric.ErrNodeDown}
 	}
 	return p.Port.Do(ops)
+}
+
+// A key that is set again and again is set without the lock before long: its sets have epochs be short.
+func TestSlotsOpenSoon(t *testing.T) {
+	c, err := Open(t.Context(), "shm:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	st, err := c.Store(t.Context(), "open", objstore.Config{Objects: 100, OpenSlots: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for st.Stats().Open == 0 && time.Since(began) < 30*time.Second {
+		if err := st.Set(t.Context(), []byte("k"), []byte("v"), SetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("the slot has opened after %v", took)
+	}
 }
 
 // A process frees in the background what it has left half made because the memory node was down.

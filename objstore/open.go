@@ -2,6 +2,7 @@ package objstore
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
@@ -90,10 +91,14 @@ func (c *Client) tagFor(k *work, unique uint64, set bool) (uint8, error) {
 	}
 	tag := k.word.tag()
 	age := (epoch - uint64(tag>>1)) & 7
+	young, opens := tag < tagHeld && (age < opensAfter || age >= opensBefore), set && k.depth == 0 && c.opens(k.n)
+	if young && opens {
+		c.s.graces[k.node].Await(epoch + (opensAfter-age)&7)
+	}
 	switch {
-	case tag < tagHeld && (age < opensAfter || age >= opensBefore):
+	case young:
 		return c.s.nextTag(tag), nil
-	case set && k.depth == 0 && c.opens(k.n):
+	case opens:
 		return openTag(tag), nil
 	}
 	return heldTag(tag), nil
@@ -266,4 +271,19 @@ func (c *Client) graceStep(view func() fabric.View) error {
 		return nil
 	}
 	return c.session.GraceStep(view, c.s.cfg.EpochNs, func(part int) *reclaim.Grace { return c.s.graces[part] })
+}
+
+// EpochsAwaited reports whether sets of keys that have come lately wait for an epoch, in which their slots open: then StepEpochs is to be called some ten times a second.
+func (c *Client) EpochsAwaited() bool {
+	return c.s.geo.opens && slices.ContainsFunc(c.s.h.Parts, func(n *handle.Part) bool { return !n.Missing() && c.s.graces[n.Index].Awaited() })
+}
+
+// StepEpochs is what ReclaimStep does for the epochs that are waited for.
+func (c *Client) StepEpochs(view func() fabric.View) error {
+	return c.session.GraceStep(view, c.s.cfg.EpochNs, func(part int) *reclaim.Grace {
+		if g := c.s.graces[part]; g.Awaited() {
+			return g
+		}
+		return nil
+	})
 }

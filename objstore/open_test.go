@@ -440,6 +440,62 @@ func TestOpenSlotsOfParts(t *testing.T) {
 	wantErr(t, "epoch", err, nil)
 }
 
+// While the memory node of a part is down, whether it was there when the store was opened or not, slots of the others open.
+func TestEpochsOfOtherPartsGoOn(t *testing.T) {
+	for _, missing := range []bool{false, true} {
+		w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 4<<20, 2)
+		cfg := w.openSlots()
+		cfg.Objects = 40
+		s := w.open(0, cfg)
+		if missing {
+			w.c.KillMN(w.mns[1])
+		}
+		clients := []*Client{w.plainClient(0, s), w.plainClient(1, w.open(1, cfg))}
+		w.c.KillMN(w.mns[1])
+		key := ""
+		for i := 0; key == ""; i++ {
+			if k := fmt.Sprint(i); s.locate(b(k)).node == 0 {
+				key = k
+			}
+		}
+		wantErr(t, "set", clients[0].Set(b(key), b("1"), Options{}), nil)
+		for range 40 {
+			for _, c := range clients {
+				wantErr(t, "pause", c.port.Pause(c.port.Now()+2), nil)
+				if _, err := c.ReclaimStep(w.cns[0].View); err != nil && !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrUnknownOutcome) {
+					t.Fatal(err)
+				}
+			}
+			wantErr(t, "set", clients[0].Set(b(key), b("2"), Options{}), nil)
+		}
+		if n := clients[0].Stats().Open; n == 0 {
+			t.Errorf("missing from the start %v: no set without the lock in forty steps", missing)
+		}
+	}
+}
+
+// A set of a key that has come lately has epochs be shorter, until its slot opens.
+func TestSetAwaitsEpochs(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+	cfg := w.openSlots()
+	cfg.EpochNs = fabric.Second
+	c := w.plainClient(0, w.open(0, cfg))
+	wantErr(t, "set", c.Set(b("k"), b("1"), Options{}), nil)
+	if c.EpochsAwaited() {
+		t.Error("a key that comes waits for an epoch")
+	}
+	wantErr(t, "set", c.Set(b("k"), b("2"), Options{}), nil)
+	steps := 0
+	for ; c.EpochsAwaited() && steps < 100; steps++ {
+		wantErr(t, "pause", c.port.Pause(c.port.Now()+50*fabric.Millisecond), nil)
+		wantErr(t, "step", c.StepEpochs(w.cns[0].View), nil)
+	}
+	wantErr(t, "set", c.Set(b("k"), b("3"), Options{}), nil)
+	if w := wordOf(t, c, "k"); !w.open() || steps < 6 || steps > 12 {
+		t.Errorf("slot %v after %d steps of 50 ms", w, steps)
+	}
+}
+
 // A port that does something after each chain.
 type afterPort struct {
 	fabric.Port

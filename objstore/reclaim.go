@@ -30,9 +30,7 @@ func (c *Client) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	if err != nil && handle.Later(err) && c.s.h.Replicated() {
 		return false, nil
 	}
-	if err == nil {
-		err = c.graceStep(view)
-	}
+	err = errors.Join(err, c.graceStep(view)) // also if a memory node is down: epochs of parts on others go on
 	if err == nil && !busy {
 		busy, err = c.sweepStep(view)
 	}

@@ -50,7 +50,7 @@ type Config struct {
 
 	// What follows is this compute node's own choice.
 
-	// EpochNs is how long an epoch lasts, at least: slots open when a key has been there for three. 0 is a second.
+	// EpochNs is how long an epoch lasts, at least, but for those that sets wait for, which are shorter: slots open when a key has been there for three. 0 is a second.
 	EpochNs fabric.Time
 
 	// NoEvict gives ErrNoSpace when memory is full, instead of evicting.
@@ -497,6 +497,9 @@ func (s *Store) MaxValue() int { return int(s.geo.maxValue) }
 
 // Objects returns how many objects the index of the store is made for, about: see Config.Objects.
 func (s *Store) Objects() uint64 { return s.geo.buckets * s.geo.perBucket() * uint64(s.geo.nodes) }
+
+// OpenSlots reports whether sets of keys that have been there for a while need no lock where memory is not replicated.
+func (s *Store) OpenSlots() bool { return s.geo.opens }
 
 // MemoryLimit returns what bounds the bytes of objects on each node; 0: nothing but its region.
 func (s *Store) MemoryLimit() uint64 { return s.geo.limit }

@@ -87,6 +87,8 @@ func TestUpReplayStatusInspectCheck(t *testing.T) {
 	w.run(4, "clean", "test", "--dir", "DIR")
 	w.run(8, append([]string{"replay", "--max-value", "2MiB", "--keys", "10", "--ops", "10"}, cluster...)...)
 	w.run(8, append([]string{"replay", "--limit", "2MiB", "--keys", "10", "--ops", "10"}, cluster...)...)
+	w.run(8, append([]string{"replay", "--open-slots", "--keys", "10", "--ops", "10"}, cluster...)...)
+	w.run(0, append([]string{"replay", "--open-slots", "--store", "open", "--keys", "10", "--ops", "1k", "--limit", "4MiB", "--verify"}, cluster...)...)
 	w.run(19, append([]string{"inspect", "key", "no-such-key"}, cluster...)...)
 	w.run(19, append([]string{"inspect", "key", "x", "--store", "nosuch"}, cluster...)...)
 	w.run(19, append([]string{"inspect", "bucket", "99999999"}, cluster...)...)

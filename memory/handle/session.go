@@ -231,22 +231,27 @@ func (s *Session) ReclaimStep(view func() fabric.View) (busy bool, err error) {
 	return busy, h.of.kind.Wrap(err)
 }
 
-// GraceStep does this compute node's part in counting the epochs of each part (reclaim.Grace), which last so long at least.
+// GraceStep does this compute node's part in counting the epochs of parts (reclaim.Grace), which last so long at least: of those that of returns one for. Those of a part that is missing, here or
+// elsewhere, stand still; while the first is, which knows the compute nodes that have the collection open, all do.
 func (s *Session) GraceStep(view func() fabric.View, every fabric.Time, of func(part int) *reclaim.Grace) error {
 	if err := s.Begin(); err != nil {
 		return err
 	}
 	defer s.End()
 	h := s.hooks.Handle()
-	if !h.UpToDate() || h.Survivors {
+	if h.Lost() || !h.Registered() || h.Survivors {
 		return nil
 	}
-	for i := range h.Parts {
-		if err := h.Member.GraceStep(of(i), &owner{s, view, false}, every); err != nil {
-			return h.of.kind.Wrap(err)
+	var errs []error
+	for i, p := range h.Parts {
+		if p.Missing() {
+			continue
+		}
+		if g := of(i); g != nil {
+			errs = append(errs, h.Member.GraceStep(g, &owner{s, view, false}, every))
 		}
 	}
-	return nil
+	return h.of.kind.Wrap(errors.Join(errs...))
 }
 
 // Drain gives the blocks of memory that this compute node keeps free back.

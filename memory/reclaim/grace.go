@@ -20,14 +20,15 @@ import (
 //	0x000      8    epoch
 //	0x040    512    epochs that compute nodes have acknowledged, by number: the low 16 bits
 type Grace struct {
-	at    fabric.Addr
-	epoch atomic.Uint64 // that this compute node is in, and 1; 0: not known yet
+	at      fabric.Addr
+	epoch   atomic.Uint64 // that this compute node is in, and 1; 0: not known yet
+	awaited atomic.Uint64 // as epoch: one that something here waits for
 
 	stepping atomic.Bool // a goroutine is in Step: what follows is its own
 	seen     uint64      // as epoch, the last time
 	acked    bool
 	waiting  []waiting   // operations that began before it was seen
-	next     fabric.Time // no epoch is begun before
+	since    fabric.Time // when it was seen
 }
 
 // GraceBytes is how much memory of a part a Grace needs. Zero memory is epoch 0.
@@ -55,8 +56,21 @@ func (g *Grace) Epoch(do func([]fabric.Op) error) (uint64, error) {
 	return g.epoch.Load() - 1, nil
 }
 
-// GraceStep does this member's part for the next epoch: it acknowledges the one there is, and begins the next one if all have, at the earliest every after this one was seen.
-// It does not wait: it is to be called again and again.
+// Await says that something waits for an epoch: until then epochs are shorter, if all members step as often.
+func (g *Grace) Await(e uint64) {
+	for was := g.awaited.Load(); was < e+1 && !g.awaited.CompareAndSwap(was, e+1); {
+		was = g.awaited.Load()
+	}
+}
+
+// Awaited reports whether an epoch is waited for that this compute node is not in yet.
+func (g *Grace) Awaited() bool { return g.awaited.Load() > g.epoch.Load() }
+
+// awaitedNs is how long an epoch lasts, at most, before the next one is begun that is waited for.
+const awaitedNs = 100 * fabric.Millisecond
+
+// GraceStep does this member's part for the next epoch: it acknowledges the one there is, and begins the next one if all have, at the earliest every after this one was seen,
+// or sooner if that is waited for. It does not wait: it is to be called again and again.
 func (m *Member) GraceStep(g *Grace, o Owner, every fabric.Time) error {
 	if !g.stepping.CompareAndSwap(false, true) {
 		return nil
@@ -68,7 +82,7 @@ func (m *Member) GraceStep(g *Grace, o Owner, every fabric.Time) error {
 	}
 	if g.seen != e+1 {
 		g.epoch.Store(e + 1)
-		g.seen, g.acked, g.waiting, g.next = e+1, false, m.underWay(), o.Port().Now()+every
+		g.seen, g.acked, g.waiting, g.since = e+1, false, m.underWay(), o.Port().Now()
 	}
 	if !g.acked {
 		if g.waiting = stillUnderWay(g.waiting); len(g.waiting) > 0 {
@@ -79,7 +93,10 @@ func (m *Member) GraceStep(g *Grace, o Owner, every fabric.Time) error {
 		}
 		g.acked = true
 	}
-	if o.Port().Now() < g.next {
+	if g.Awaited() {
+		every = min(every, awaitedNs)
+	}
+	if o.Port().Now() < g.since+every {
 		return nil
 	}
 	all, err := m.acknowledged(g, o, e)

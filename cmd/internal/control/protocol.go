@@ -110,6 +110,8 @@ type Replay struct {
 	Objects  uint64 `json:"objects,omitempty"`
 	MaxValue uint64 `json:"max_value,omitempty"`
 	Limit    uint64 `json:"limit,omitempty"` // memory of the store on each memory node, if it is made; 0: none
+	// OpenSlots makes a store in which sets of keys that have been there for a while need no lock.
+	OpenSlots bool `json:"open_slots,omitempty"`
 
 	// Warm fills the cache with the population of a generated trace before measuring.
 	Warm      bool    `json:"warm,omitempty"`

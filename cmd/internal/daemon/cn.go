@@ -256,14 +256,17 @@ func (d *CN) openStore(ctx context.Context, spec *control.Replay) error {
 	if err == nil && spec.Limit != 0 && st.MemoryLimit() != spec.Limit {
 		err = fmt.Errorf("%w: %q has a memory limit of %d B, not %d", objstore.ErrGeometry, spec.Store, st.MemoryLimit(), spec.Limit)
 	}
+	if err == nil && spec.OpenSlots && !st.OpenSlots() {
+		err = fmt.Errorf("%w: %q was made without open slots, or has segments", objstore.ErrGeometry, spec.Store)
+	}
 	if errors.Is(err, objstore.ErrGeometry) {
-		return exit.Errorf(exit.Mismatch, "%w; give another --store, or the --max-value and --limit that it was made with", err)
+		return exit.Errorf(exit.Mismatch, "%w; give another --store, or the --max-value, --limit and --open-slots that it was made with", err)
 	}
 	return err
 }
 
 func storeConfig(spec *control.Replay) objstore.Config {
-	return objstore.Config{Objects: spec.Objects, MaxValue: uint32(min(spec.MaxValue, 1<<32-1)), MemoryLimit: spec.Limit}
+	return objstore.Config{Objects: spec.Objects, MaxValue: uint32(min(spec.MaxValue, 1<<32-1)), MemoryLimit: spec.Limit, OpenSlots: spec.OpenSlots}
 }
 
 // clientOf opens a client of a store. Memory that was lost before is no error for a client that had nothing there. It waits while the store is

@@ -52,6 +52,7 @@ type contender struct {
 var contenders = []contender{
 	{"memcached 4x8", "--cns 4 --clients 8", 2, true},
 	{"tcp 4x8", "--fabric tcp --cns 4 --clients 8", 1, false},
+	{"tcp 4x8 open slots", "--fabric tcp --cns 4 --clients 8 --open-slots", 1, false},
 	{"tcp 1x32", "--fabric tcp --cns 1 --procs 2 --clients 32", 4, false},
 	{"shm 4x8", "--fabric shm --cns 4 --clients 8", 16, false},
 }

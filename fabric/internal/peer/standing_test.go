@@ -98,6 +98,19 @@ func TestFindFindsNodesBeingFenced(t *testing.T) {
 	}
 }
 
+// A compute node that is declared dead has its incarnation until it is shut out everywhere: what waits for that (declock.Names.Break) waits for no less.
+func TestIncarnationUntilItIsShutOut(t *testing.T) {
+	var n Node
+	cn := []member.CN{{ID: 2, Incarnation: 20}}
+	for i, st := range []member.State{{CNs: cn}, {Fencing: cn}, {}} {
+		st.Revision = uint64(i + 1)
+		n.Take(&st)
+		if got, want := n.Incarnation(2), []uint64{20, 20, 0}[i]; got != want {
+			t.Errorf("%+v: incarnation %d, want %d", st, got, want)
+		}
+	}
+}
+
 func TestAddress(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
