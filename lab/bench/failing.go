@@ -138,10 +138,10 @@ var expShift13 = &Experiment{
 			if waiting {
 				part, rates = "waits", rates[1:]
 			}
-			points = append(points, across(pick(o, rates, 1e-4, 1e-2), []string{"dslr", delayed, "declock-pf", "declock"}, func(rate float64, name string) Point {
+			points = append(points, across(pick(o, rates, 1e-4, 1e-3), []string{"dslr", delayed, "declock-pf", "declock"}, func(rate float64, name string) Point {
 				m := shiftTxn(name)
 				m.WarmupNs, m.WindowNs = 40*fabric.Millisecond, 80*fabric.Millisecond
-				if rate >= 1e-3 { // few operations, and many waits of leases
+				if rate >= 1e-3 && !o.Quick { // few operations, and many waits of leases
 					m.WindowNs = 400 * fabric.Millisecond
 				}
 				r := txnRun{trace: "zipf", sorted: true, fails: failures{rate: rate, waiting: waiting}}

@@ -73,3 +73,27 @@ func TestBrokenTransactionsDoNotCount(t *testing.T) {
 		}
 	}
 }
+
+// Transactions that take their locks in order never deadlock. In the order of the transaction they do: one that has waited for 10 ms gives up, releases all, and
+// begins again, so that all clients go on. Each pauses for its think time with all of its locks.
+func TestTransactionsAbort(t *testing.T) {
+	const think = 30 * fabric.Microsecond
+	for _, sorted := range []bool{true, false} {
+		m := Micro{Lock: "declock", CNs: 2, Clients: 32, Seed: 1, WarmupNs: fabric.Millisecond, WindowNs: 60 * fabric.Millisecond}.WithDefaults()
+		r := txnRun{trace: "tpcc", artifact: true, warehouses: 2, sorted: sorted, m: m, think: think}
+		got, err := r.run(context.Background(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(r.journal.list); n < 100 || (r.aborts == 0) != sorted || (got["aborts_pct"] == 0) != sorted {
+			t.Errorf("sorted %v: %d transactions, %d aborts", sorted, n, r.aborts)
+		}
+		least := uint32(1 << 31)
+		for _, e := range r.journal.list {
+			least = min(least, e.op-e.acquire-e.release)
+		}
+		if fabric.Time(least) < think {
+			t.Errorf("sorted %v: a transaction had its locks for %d ns, want %d", sorted, least, think)
+		}
+	}
+}

@@ -32,7 +32,7 @@ var txnParts = []txnPart{
 
 // contended are parts with the same clients on so few rows that they wait for each other.
 var (
-	contendedLocks = append([]string{"cas-backoff", "mcs", "dslr:busy"}, fewTxnLocks...)
+	contendedLocks = append([]string{"cas-backoff", "mcs"}, fewTxnLocks...)
 	contendedTATP  = txnPart{name: "30 subscribers, sorted", artifact: true, sorted: true, locks: contendedLocks, subscribers: 30}
 	contendedTPCC  = txnPart{name: "a warehouse for each node, sorted", artifact: true, sorted: true, locks: append([]string{instant}, contendedLocks...), warehouses: 5}
 )
