@@ -58,6 +58,8 @@ var wrongInputs = []struct {
 	{2, "must be absolute", []string{"declock-mn", "--cluster", "tcp://127.0.0.1:1/x", "--insecure", "--path", "rel"}},
 	{2, "--huge means nothing with --fabric tcp", []string{"up", "--fabric", "tcp", "--huge", "require"}},
 	{2, "--replicas 2 needs --fabric tcp", []string{"up", "--replicas", "2", "--mns", "2", "--dir", "DIR"}},
+	{2, "--local needs --fabric tcp", []string{"up", "--local=false", "--dir", "DIR"}},
+	{2, "--local needs --fabric tcp", []string{"replay", "--local", "--ops", "10", "--dir", "DIR"}},
 	{2, "--replicas 3 is more than --mns 2", []string{"up", "--fabric", "tcp", "--replicas", "3", "--mns", "2"}},
 	{2, "--min-in-sync 3 is more than --replicas 2", []string{"up", "--fabric", "tcp", "--mns", "3", "--replicas", "2", "--min-in-sync", "3"}},
 	{2, "--min-in-sync 2 is more than --replicas 1", []string{"declock-mn", "--cluster", "tcp://127.0.0.1:1/x", "--insecure", "--min-in-sync", "2"}},

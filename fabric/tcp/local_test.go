@@ -151,6 +151,7 @@ func TestLocalShutOutWaits(t *testing.T) {
 	peertest.Await(t, "it is shut out", func() bool { return c.isShutOut(1) })
 	if l.control.begin(7, &l.over) {
 		t.Error("a chain begins")
+		l.control.end(7)
 	}
 }
 
@@ -186,8 +187,9 @@ func TestLocalKeepsOrder(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- q.Do(third) }()
 	select {
-	case <-done:
+	case err := <-done:
 		t.Error("it overtakes a chain of unknown outcome")
+		done <- err
 	case <-time.After(20 * time.Millisecond):
 	}
 	goOn()
@@ -256,6 +258,7 @@ func TestLocalEnds(t *testing.T) {
 	<-ended
 	if l.control.begin(7, &l.over) {
 		t.Error("a chain begins afterwards")
+		l.control.end(7)
 	}
 }
 

@@ -35,6 +35,7 @@ type Embedded struct {
 	Replicas                          int // of each memory node; 0: 1
 	minInSync                         int // of them; 0: 1
 	silentAfter                       time.Duration
+	Local                             bool // over tcp, compute nodes reach the memory by their own CPUs (docs/local.md)
 	Size                              uint64
 }
 
@@ -101,6 +102,9 @@ func (e *Embedded) launchTCP(ctx context.Context, cfg fleet.Config) (*fleet.Flee
 	}
 	cfg.Remove = etcd.Close
 	cfg.Network = []string{"--insecure", "--listen", "127.0.0.1:0", "--wait", patience.String()}
+	if e.Local {
+		cfg.Network = append(cfg.Network, "--local")
+	}
 	if e.silentAfter != 0 {
 		cfg.Network = append(cfg.Network, "--silent-after", e.silentAfter.String())
 	}

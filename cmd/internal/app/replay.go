@@ -171,7 +171,7 @@ var onlyFor = []struct {
 // overNetwork are the flags of scheme.Flags that only clusters over a network have.
 var overNetwork = func() (names []string) {
 	for name, of := range scheme.Flags {
-		if of != nil && !slices.Contains(of, "shm") {
+		if of != nil && !slices.Contains(of, "shm") && name != "local" { // of a cluster that is started, too
 			names = append(names, name)
 		}
 	}
@@ -196,6 +196,9 @@ func (o *replayOptions) check(c *cli.Context) error {
 	}
 	if err := o.started.onlySHM(c); err != nil {
 		return err
+	}
+	if o.net.Options.Local && o.net.Cluster == "" && o.started.Fabric != "tcp" {
+		return command.Usage(c, "--local needs --fabric tcp")
 	}
 	if o.net.Cluster != "" {
 		var err error
@@ -335,7 +338,7 @@ func (o *replayOptions) members(ctx context.Context, env *command.Env) (members 
 		fmt.Fprintf(env.Stderr, "declock: removed what cluster %s left, which had been killed\n", name)
 	}
 	e := &o.started
-	e.Name, e.dir, e.RunDir = EmbeddedName(), dir, o.net.Options.RunDir
+	e.Name, e.dir, e.RunDir, e.Local = EmbeddedName(), dir, o.net.Options.RunDir, o.net.Options.Local
 	e.Size, e.MaxCN = o.memory(spareMemory(dir)), e.cns+2 // room for commands that look at it meanwhile
 	if e.lockQueue, err = command.LockQueue(e.policy, uint64(e.cns*o.do.Clients)); err != nil {
 		return nil, nil, err

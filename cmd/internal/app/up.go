@@ -40,6 +40,7 @@ func upCommand(env *command.Env) *cli.Command {
 			command.CountFlag(&e.Replicas, "replicas", 1, 1, tcp.MaxReplicas, "with --fabric tcp: copies of each memory node, on others: locks, stores and trees go on when one fails"),
 			command.CountFlag(&e.minInSync, "min-in-sync", 1, 1, tcp.MaxReplicas, "with --replicas: copies that must be in sync where data is changed: with fewer, changes wait, and fail in the end"),
 			&cli.DurationFlag{Name: "silent-after", Usage: "with --replicas: a memory node that does not answer an operation for so long is replaced, unless it says that it lives", DefaultText: "5s", Destination: &e.silentAfter},
+			&cli.BoolFlag{Name: "local", Usage: "with --fabric tcp: nodes reach the memory by their own CPUs, as on one machine they can; --local=false: over the loopback", Value: true, Destination: &e.Local},
 			command.CountFlag(&e.cns, "cns", 4, 1, int(fabric.MaxCN), "compute nodes"),
 			command.SizeFlag(&e.Size, "size", "1GiB", "memory of a memory node, as 64MiB, 1GiB, 1e9"),
 			command.LockFlag(&e.policy),
@@ -65,6 +66,8 @@ func upCommand(env *command.Env) *cli.Command {
 			switch {
 			case e.Replicas > 1 && e.Fabric != "tcp":
 				return command.Usage(c, "--replicas %d needs --fabric tcp", e.Replicas)
+			case c.IsSet("local") && e.Fabric != "tcp":
+				return command.Usage(c, "--local needs --fabric tcp")
 			case e.silentAfter != 0 && e.Replicas < 2:
 				return command.Usage(c, "--silent-after needs --replicas")
 			case e.minInSync > e.Replicas:
@@ -103,10 +106,16 @@ func announce(w io.Writer, f *fleet.Fleet, e *Embedded) {
 	if n := len(f.MNs); n > 1 {
 		memory = fmt.Sprintf("each of %d memory nodes", n)
 	}
+	short := ""
 	flags, program := f.Address(), fmt.Sprintf("declock.Open(ctx, %q)", f.Address())
 	if e.Fabric == "tcp" {
-		flags += " --insecure"
-		program = fmt.Sprintf("declock.Open(ctx, %q), with _ \"github.com/declock/declock/overtcp\" imported", f.Address()+"?insecure=true")
+		query := "?insecure=true"
+		if flags += " --insecure"; e.Local {
+			flags += " --local"
+			query += "&local=true"
+			short = "Nodes reach the memory by their own CPUs; with --local=false they would use the loopback.\n"
+		}
+		program = fmt.Sprintf("declock.Open(ctx, %q), with _ \"github.com/declock/declock/overtcp\" imported", f.Address()+query)
 	}
 	if e.RunDir != "" {
 		flags += " --run-dir " + e.RunDir
@@ -118,9 +127,9 @@ func announce(w io.Writer, f *fleet.Fleet, e *Embedded) {
                      declock inspect roots --cluster %s
   a Go program:      %s
 
-%sIn a browser: %s
+%s%sIn a browser: %s
 Ctrl-C takes it down.
-`, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, flags, flags, program, served(f, "memcached")+served(f, "Redis"), "http://"+strings.Join(said(f, "http"), ", http://"))
+`, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, flags, flags, program, short, served(f, "memcached")+served(f, "Redis"), "http://"+strings.Join(said(f, "http"), ", http://"))
 }
 
 // served says where clients of another system are served.
