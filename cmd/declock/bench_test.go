@@ -93,7 +93,7 @@ func TestBenchTCP(t *testing.T) {
 	}
 	calls := 0.0
 	for _, row := range rows {
-		if row["ops_per_s"].(float64) <= 0 || row["voluntary_switches_per_op"].(float64) <= 0 {
+		if row["ops_per_s"].(float64) <= 0 || row["voluntary_switches_per_op"].(float64) <= 0 && row["name"] != "tcp-local 4x8" { // which may never wait
 			t.Errorf("%v", row)
 		}
 		calls += row["syscalls_per_op"].(float64)

@@ -32,6 +32,7 @@ func main() {
 type options struct {
 	cluster, etcd, redis string
 	single               string // with it, stores are compared
+	local                bool   // with single: the memory of both clusters is lent, and measured so, too
 	clients, rounds      int
 	window               time.Duration
 }
@@ -40,6 +41,7 @@ func run(ctx context.Context) error {
 	var o options
 	flag.StringVar(&o.cluster, "cluster", "", "address of a cluster with a memory node, as declock.Open takes it")
 	flag.StringVar(&o.single, "single", "", "address of a cluster without replicas: compare stores, and not locks; --cluster has two copies then, and --etcd is NAME=ENDPOINT,..;..")
+	flag.BoolVar(&o.local, "local", false, "with --single: measure stores by local access, too, which the memory nodes of both clusters must allow")
 	flag.StringVar(&o.etcd, "etcd", "", "endpoint of an etcd")
 	flag.StringVar(&o.redis, "redis", "", "host:port of a Redis server; none: redis-server is started for the time")
 	flag.IntVar(&o.clients, "clients", 32, "clients, where there are many")

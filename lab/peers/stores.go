@@ -23,7 +23,14 @@ const (
 
 // stores connects what "declock-lab bench replicas" compares: object stores with two copies and one, Redis with a replica, of which each SET waits, and an etcd of some members.
 func stores(ctx context.Context, o *options) (peers []*peer, err error) {
-	for _, c := range []struct{ name, address string }{{"declock, 2 copies", o.cluster}, {"declock, 1 copy", o.single}} {
+	type cluster struct{ name, address string }
+	clusters := []cluster{{"declock, 2 copies", o.cluster}, {"declock, 1 copy", o.single}}
+	if o.local {
+		for _, c := range clusters {
+			clusters = append(clusters, cluster{c.name + ", local access", c.address + "&local=true"})
+		}
+	}
+	for _, c := range clusters {
 		p, err := declockStore(ctx, c.name, c.address)
 		if err != nil {
 			return peers, fmt.Errorf("%s: %w", c.name, err)

@@ -43,6 +43,7 @@ type peersOptions struct {
 	window          time.Duration
 	redis, source   string
 	runDir          string
+	local           bool // of bench replicas
 	json            bool
 }
 
