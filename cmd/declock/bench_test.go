@@ -88,8 +88,8 @@ func TestBenchTCP(t *testing.T) {
 	w := newWorld(t)
 	out, _ := w.run(0, "declock-lab", "bench", "tcp", "--run-dir", "DIR", "--rounds", "1", "--keys", "200", "--ops", "1k", "--burners", "1", "--json")
 	rows := decode(t, out).Rows
-	if len(rows) != 10 {
-		t.Fatalf("%d rows, want five with and five without a burner:\n%s", len(rows), out)
+	if len(rows) != 12 {
+		t.Fatalf("%d rows, want six with and six without a burner:\n%s", len(rows), out)
 	}
 	calls := 0.0
 	for _, row := range rows {
