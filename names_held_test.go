@@ -86,6 +86,34 @@ func TestBreakLooksAgain(t *testing.T) {
 	if err := g.Unlock(); err != nil {
 		t.Fatal(err)
 	}
+	g, list = acquire(), nil
+	for len(list) == 0 {
+		if list, err = x.holders(t.Context(), "n"); err != nil && !errors.Is(err, ErrNotHeld) {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	// It unlocks the name, and cannot remove its record.
+	n, h := g.h.named, &c.held
+	n.mu.Lock()
+	key := n.key
+	n.key = nil
+	n.mu.Unlock()
+	if err := g.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	g = acquire()
+	n.mu.Lock()
+	n.key = key
+	n.mu.Unlock()
+	h.mu.Lock()
+	n.at = len(h.all)
+	h.all = append(h.all, n)
+	h.mu.Unlock()
+	confirm("a record that could not be removed", ErrNotHeld)
+	if err := g.Unlock(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Of several records of an exclusive lock the one with the greatest token counts: the others are of grants that were lost, and are not unlocked yet.

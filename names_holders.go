@@ -165,7 +165,7 @@ func holder(ctx context.Context, st *Store, key []byte) (Holder, error) {
 // the next that waits or comes, as after a crash, and with a greater token; Guard.Recovered reports that. ErrNotHeld: none has held it for longer than 100 ms.
 //
 // There is no way to take one lock from a process that lives: it may be about to write to what the lock protects. One that releases the lock at this moment may be declared dead all the
-// same, and so may one that could not remove its record when it did, as where too few copies are in sync, if another holds the lock by now.
+// same. Where records cannot be changed, as with too few copies in sync, or not all records of a shared lock can be read, Break is an error, and takes nothing from any process.
 func (x *Names) Break(ctx context.Context, name string) ([]Holder, error) {
 	own := x.c.node.Fabric()
 	members, ok := own.(fabric.Members)
@@ -199,12 +199,12 @@ func (x *Names) Break(ctx context.Context, name string) ([]Holder, error) {
 	return list, x.failed(name, err)
 }
 
-// holders returns what holds a name, or why none is known.
+// holders returns what holds a name, or why none is known. Of a shared lock it returns all, or an error.
 func (x *Names) holders(ctx context.Context, name string) ([]Holder, error) {
 	list, err := x.Holders(ctx)
 	list = slices.DeleteFunc(list, func(h Holder) bool { return !h.Holds(name) })
 	switch {
-	case len(list) > 0:
+	case len(list) > 0 && (err == nil || list[0].Mode == Exclusive):
 		return list, nil
 	case err == nil:
 		err = ErrNotHeld
@@ -212,7 +212,11 @@ func (x *Names) holders(ctx context.Context, name string) ([]Holder, error) {
 	return nil, err
 }
 
-// confirm returns which holders still have their record, which they remove before they release the lock; ErrNotHeld if the lock is free.
+// confirmWait is how long a process that has released a lock, and could not remove its record, may take for that when records can be changed again: it tries it each recordAfter.
+const confirmWait = 2*recordAfter + recordWait
+
+// confirm returns which holders still have their record, which they remove before they release the lock; ErrNotHeld if the lock is free. Where records cannot be changed they
+// say nothing, and where they could not be a moment ago, holders that have released the lock are given time to remove theirs.
 func (x *Names) confirm(ctx context.Context, name string, list []Holder) (still []Holder, err error) {
 	switch g, err := x.TryLock(ctx, name); {
 	case err == nil:
@@ -223,6 +227,16 @@ func (x *Names) confirm(ctx context.Context, name string, list []Holder) (still 
 	st, err := x.records(ctx)
 	if err != nil {
 		return nil, err
+	}
+	for _, h := range list {
+		if err := st.Touch(ctx, h.key, 0); err != nil && !errors.Is(err, objstore.ErrNotFound) {
+			return nil, fmt.Errorf("the record of the holder cannot be confirmed, and nothing was broken: %w", err)
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-time.After(confirmWait):
 	}
 	for _, h := range list {
 		switch now, err := holder(ctx, st, h.key); {
