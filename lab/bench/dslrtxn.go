@@ -176,7 +176,9 @@ var expDSLR11 = &Experiment{
 	Points: func(o Options) []Point {
 		return across(pick(o, []float64{0.05, 0.2, 0.5}, 0.05, 0.5), []string{"dslr", "dslr:slots", "declock-tf", "declock"}, func(share float64, lock string) Point {
 			r, m := longReads(lock, share)
-			m.WindowNs = 100 * scanNs
+			if m.WindowNs = 100 * scanNs; o.Quick {
+				m.WindowNs /= 4
+			}
 			return r.at(m, Params{{"lock", lock}, {"long", share}}, o)
 		})
 	},

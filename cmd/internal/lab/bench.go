@@ -26,7 +26,7 @@ never is. With --out it writes plots, one HTML report and the claims in Markdown
 Ctrl-C prints what was measured so far (exit code 130).
 
 Examples:
-   declock-lab bench all --quick                  all figures in some 6 minutes on 2 cores; all of it takes some 30
+   declock-lab bench all --quick                  all figures in some 4 minutes on 2 cores; all of it takes some 30
    declock-lab bench fig12b --out /tmp/fig12b     one figure, with plots
    declock-lab bench micro --lock cas,declock     any point`
 
