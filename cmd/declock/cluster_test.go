@@ -17,6 +17,20 @@ func (w *world) up(args ...string) *process {
 	return p
 }
 
+// followsUp runs the commands that up has said can be run in another terminal.
+func (w *world) followsUp(p *process) {
+	w.t.Helper()
+	lines := regexp.MustCompile(`(?m) declock ((status|inspect) .*)$`).FindAllStringSubmatch(p.stdout.String(), -1)
+	if len(lines) != 2 {
+		w.t.Errorf("up says\n%s", p.stdout.String())
+	}
+	for _, l := range lines {
+		if out, _ := w.run(0, strings.Fields(l[1])...); l[2] == "status" && !strings.Contains(out, "/test is up") && !strings.Contains(out, ":test is up") {
+			w.t.Errorf("declock %s:\n%s", l[1], out)
+		}
+	}
+}
+
 func (w *world) down(p *process) {
 	w.t.Helper()
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT)

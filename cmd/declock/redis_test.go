@@ -30,5 +30,6 @@ func TestUpServesRedis(t *testing.T) {
 			t.Errorf("%s is answered %q (%v), want %q", step.request, got, err, step.want)
 		}
 	}
+	w.followsUp(p)
 	w.down(p)
 }

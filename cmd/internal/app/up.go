@@ -11,6 +11,7 @@ import (
 	"github.com/declock/declock/cmd/internal/scheme"
 	"github.com/declock/declock/cmd/internal/units"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/fabric/tcp"
 	"github.com/urfave/cli/v2"
 )
@@ -107,7 +108,11 @@ func announce(w io.Writer, f *fleet.Fleet, e *Embedded) {
 		memory = fmt.Sprintf("each of %d memory nodes", n)
 	}
 	short := ""
-	flags, program := f.Address(), fmt.Sprintf("declock.Open(ctx, %q)", f.Address())
+	flags, program, where := f.Address(), fmt.Sprintf("declock.Open(ctx, %q)", f.Address()), ""
+	if e.Fabric == "shm" && e.dir != shm.DefaultDir {
+		where = " --dir " + e.dir
+		program = fmt.Sprintf("declock.Open(ctx, %q, declock.WithDir(%q))", f.Address(), e.dir)
+	}
 	if e.Fabric == "tcp" {
 		query := "?insecure=true"
 		if flags += " --insecure"; e.Local {
@@ -118,18 +123,19 @@ func announce(w io.Writer, f *fleet.Fleet, e *Embedded) {
 		program = fmt.Sprintf("declock.Open(ctx, %q), with _ \"github.com/declock/declock/overtcp\" imported", f.Address()+query)
 	}
 	if e.RunDir != "" {
-		flags += " --run-dir " + e.RunDir
+		where = " --run-dir " + e.RunDir
 	}
+	flags += where
 	fmt.Fprintf(w, `cluster %s is up: %s on %s, %d compute nodes, lock %s
 
-  another terminal:  declock status
+  another terminal:  declock status%s
                      declock replay --cluster %s
                      declock inspect roots --cluster %s
   a Go program:      %s
 
 %s%sIn a browser: %s
 Ctrl-C takes it down.
-`, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, flags, flags, program, short, served(f, "memcached")+served(f, "Redis"), "http://"+strings.Join(said(f, "http"), ", http://"))
+`, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, where, flags, flags, program, short, served(f, "memcached")+served(f, "Redis"), "http://"+strings.Join(said(f, "http"), ", http://"))
 }
 
 // served says where clients of another system are served.
