@@ -1,7 +1,9 @@
 package lint
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -58,4 +60,19 @@ func within(pkg, list string) bool {
 		}
 	}
 	return false
+}
+
+// A program over shared memory alone stays below 5 MB, without symbols.
+func TestSizeAlone(t *testing.T) {
+	const most = 5_000_000
+	program := filepath.Join(t.TempDir(), "alone")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./testdata/alone")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v: %s", err, out)
+	}
+	if info, err := os.Stat(program); err != nil || info.Size() > most {
+		t.Errorf("it has more than %d bytes: %v, %v", most, info, err)
+	} else {
+		t.Logf("%d bytes", info.Size())
+	}
 }
