@@ -54,7 +54,7 @@ var expSense = &Experiment{
 	Columns: []string{"part", "constant", "lock", "mops", "p50_us", "p99_us"},
 	Points: func(o Options) []Point {
 		var points []Point
-		for _, v := range pick(o, plausible, plausible[0], plausible[1], plausible[5], plausible[8]) {
+		for _, v := range pick(o, plausible, plausible[0], plausible[4]) {
 			for _, s := range senseParts {
 				for _, name := range s.locks {
 					p := s.point(o, name, Params{{"part", s.part}, {"constant", v.text()}}, v.tune)
