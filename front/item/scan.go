@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -119,37 +120,75 @@ const (
 	countBuckets = 4096
 )
 
-// Count returns how many items there are: exactly, if the store has no more than 4096 buckets, or objects, those that were flushed or have expired among them; else about, from those
-// in buckets that lie side by side, over which keys are spread by their hash.
+// Count returns how many items there are: exactly, if the store has no more than 4096 buckets, or objects in no more than that, those that were flushed or have expired among them, and it
+// is not too large to look at all buckets; else about, from those in buckets that lie side by side, over which keys are spread by their hash.
 func (x *Items) Count(ctx context.Context) (uint64, error) {
 	all := x.Buckets()
-	most := min(all, countBuckets)
+	few, err := x.occupied(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if few != nil {
+		live, _, err := x.live(ctx, uint64(len(few)), math.MaxInt, func(i uint64) uint64 { return few[i] })
+		return live, err
+	}
 	from := rand.Uint64N(all)
-	live, looked := uint64(0), uint64(0)
+	live, looked, err := x.live(ctx, min(all, countBuckets), countKeys, func(i uint64) uint64 { return (from + i) % all })
+	if err != nil {
+		return 0, err
+	}
+	return (live*all + looked/2) / looked, nil
+}
+
+// occupied returns which buckets have objects, or nil if they are many.
+func (x *Items) occupied(ctx context.Context) (list []uint64, err error) {
+	perNode, _ := x.objects().Buckets()
+	list = []uint64{}
+	for i, mn := range x.objects().Nodes() {
+		begin, ok := len(list), false
+		look := func(c *objstore.Client) (err error) {
+			list, ok, err = c.Occupied(mn, countKeys, list[:begin])
+			return err
+		}
+		err := x.objects().Use(ctx, look)
+		for since := x.clock(); x.retry(ctx, err, since); {
+			err = x.objects().Use(ctx, look)
+		}
+		if err != nil || !ok {
+			return nil, err
+		}
+		for j := begin; j < len(list); j++ {
+			list[j] += uint64(i) * perNode
+		}
+	}
+	return list, nil
+}
+
+// live counts the items that are there in the first of n buckets, until it has seen enough, and returns in how many buckets it has looked.
+func (x *Items) live(ctx context.Context, n uint64, enough int, bucket func(i uint64) uint64) (live, looked uint64, err error) {
 	var keys [][]byte
-	for seen := 0; looked < most && seen < countKeys; {
+	for seen := 0; looked < n && seen < enough; {
 		keys = keys[:0]
-		for ; looked < most && len(keys) < mostMany; looked++ {
-			var err error
-			if keys, err = x.Scan(ctx, (from+looked)%all, keys); err != nil {
-				return 0, err
+		for ; looked < n && len(keys) < mostMany; looked++ {
+			if keys, err = x.Scan(ctx, bucket(looked), keys); err != nil {
+				return 0, 0, err
 			}
 		}
 		seen += len(keys)
 		for k := keys; len(k) > 0; {
 			var failed error
-			n, err := x.ViewMany(ctx, k, func(_ Item, found bool, e error) {
+			m, err := x.ViewMany(ctx, k, func(_ Item, found bool, e error) {
 				if failed = errors.Join(failed, e); found {
 					live++
 				}
 			})
 			if err = errors.Join(err, failed); err != nil {
-				return 0, err
+				return 0, 0, err
 			}
-			k = k[n:]
+			k = k[m:]
 		}
 	}
-	return (live*all + looked/2) / looked, nil
+	return live, looked, nil
 }
 
 // Limit returns how many bytes objects may take.

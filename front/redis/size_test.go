@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
+
+	"github.com/declock/declock/objstore"
 )
 
 // DBSIZE counts keys that are there, and not the many that were flushed; of more than it counts it says about how many there are.
@@ -34,4 +36,27 @@ func TestDBSize(t *testing.T) {
 	if n, err := strconv.Atoi(c.do("DBSIZE")[1:]); err != nil || n < 10_000 || n > 14_500 {
 		t.Errorf("%d keys, %v; there are 12,100", n, err)
 	}
+}
+
+// DBSIZE is exact while there are few keys, however many the store is made for.
+func TestDBSizeOfFew(t *testing.T) {
+	cluster := openCluster(t)
+	s, err := New(Options{})
+	if err == nil {
+		err = s.Attach(cluster, objstore.Config{Objects: 400_000})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, listenFor(t, s))
+	c.want("DBSIZE", ":0")
+	for i := range 300 {
+		c.want(fmt.Sprintf("SET key%d v", i), "OK")
+		if i < 3 {
+			c.want("DBSIZE", fmt.Sprint(":", i+1))
+		}
+	}
+	c.want("DBSIZE", ":300")
+	c.want("FLUSHALL", "OK")
+	c.want("DBSIZE", ":0")
 }
