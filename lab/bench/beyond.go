@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // How the data of a critical section travels: the last parameter of the rows of beyond.
@@ -79,6 +80,9 @@ func beyondPoints(o Options) (points []Point) {
 		}))
 	}
 	for _, v := range ideas {
+		if alone := strings.Contains(v.lock, "-pf+") || v.lock == "declock-pf" && v.data == dataKeep; alone && o.Quick {
+			continue // of each idea alone nothing is claimed
+		}
 		add("ideas", v.idea, v.lock, v.data, func(*Micro) {})
 	}
 	for _, v := range fewIdeas {
