@@ -22,7 +22,7 @@ var expOpenSlots = &Experiment{
 		"without, a set is two chains under the lock; with, one chain, unless the slot is not open any more.",
 	Columns: []string{"sets_pct", "skew", "clients", "lock", "open", "mops", "set_p50_us", "set_p99_us", "mn_ops_per_op", "without_pct", "overtaken_pct"},
 	Points: func(o Options) (points []Point) {
-		for _, x := range pick(o, openMixes, openMixes[2]) {
+		for _, x := range pick(o, openMixes, openMixes[2], openMixes[3]) {
 			for _, clients := range pick(o, []int{32, 128}, 32) {
 				for _, name := range openLocks {
 					for _, open := range []bool{false, true} {
