@@ -9,7 +9,7 @@ import (
 
 const (
 	// occupiedTable bounds the bytes of buckets that Occupied reads, and occupiedRead those of one READ.
-	occupiedTable = 32 << 20
+	occupiedTable = 128 << 20
 	occupiedRead  = 64 << 10
 )
 
