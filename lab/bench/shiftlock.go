@@ -174,7 +174,7 @@ var expShift9 = &Experiment{
 	Plots: func(rows Rows) []Plot {
 		p := Plot{Name: "shift9", Title: "Goodput of ShiftLock by number of clients", X: shift9.axis, Y: Axis{Label: "throughput (M operations/s)"}}
 		for _, l := range shift9.loads {
-			p.Series = append(p.Series, rows.Where("part", l.name).Line(l.name, "clients", "mops"))
+			p.Series = append(p.Series, rows.Where("part", l.name, "lock", delayed).Line(l.name, "clients", "mops"))
 		}
 		return []Plot{p}
 	},
