@@ -33,7 +33,7 @@ func (f *failures) draw(p fabric.Port) bool {
 // port returns the Port of a client, which can fail where that matters.
 func (f *failures) port(p fabric.Port) fabric.Port {
 	if f.rate > 0 && f.waiting && f.noticed == 0 {
-		return &mortal{Port: p, until: fabric.Forever}
+		return &failingPort{Port: p, until: fabric.Forever}
 	}
 	return p
 }
@@ -44,15 +44,14 @@ func (c *txnClient) failHolding(n int) error {
 	if c.r.fails.noticed == 0 {
 		return nil
 	}
-	p := c.l.Port()
-	return errors.Join(p.Pause(p.Now()+c.r.fails.noticed), c.end(n))
+	return c.endAt(c.l.Port().Now()+c.r.fails.noticed, n)
 }
 
 // failWaiting ends a client that waits for the first of its locks, if it does not get that before.
 func (c *txnClient) failWaiting(list []locktrace.Access) error {
 	p, noticed := c.l.Port(), c.r.fails.noticed
 	at := p.Now() + failsAfter
-	if m, ok := p.(*mortal); ok {
+	if m, ok := p.(*failingPort); ok {
 		m.until = at
 		err := c.take(0, list[0], 0)
 		c.replace()
@@ -66,7 +65,14 @@ func (c *txnClient) failWaiting(list []locktrace.Access) error {
 	if errors.Is(err, lock.ErrTimeout) {
 		return nil
 	}
-	return errors.Join(err, p.Pause(at+noticed), c.end(1))
+	return errors.Join(err, c.endAt(at+noticed, 1))
+}
+
+// endAt releases the first n locks at some time.
+func (c *txnClient) endAt(at fabric.Time, n int) error {
+	paused := c.l.Port().Pause(at)
+	_, err := c.end(n)
+	return errors.Join(paused, err)
 }
 
 // replace starts a client that goes on with the transactions of one that has failed.
@@ -75,49 +81,49 @@ func (c *txnClient) replace() {
 	c.r.start(&txnClient{r: c.r, name: c.name, node: c.node, joined: c.joined, src: c.src})
 }
 
-// A mortal is the Port of a client that fails at some time: from then on nothing that it asks for is done.
-type mortal struct {
+// A failingPort is the Port of a client that fails at some time: from then on nothing that it asks for is done.
+type failingPort struct {
 	fabric.Port
 	until fabric.Time
 }
 
-func (p *mortal) dead() bool { return p.Now() >= p.until }
+func (p *failingPort) failed() bool { return p.Now() >= p.until }
 
-func (p *mortal) Do(ops []fabric.Op) error {
-	if p.dead() {
+func (p *failingPort) Do(ops []fabric.Op) error {
+	if p.failed() {
 		return &fabric.ChainError{Err: errFailed}
 	}
 	return p.Port.Do(ops)
 }
 
-func (p *mortal) Send(to fabric.ClientID, m *fabric.Message) error {
-	if p.dead() {
+func (p *failingPort) Send(to fabric.ClientID, m *fabric.Message) error {
+	if p.failed() {
 		return errFailed
 	}
 	return p.Port.Send(to, m)
 }
 
-func (p *mortal) Recv(deadline fabric.Time) (fabric.Message, error) {
-	if p.dead() {
+func (p *failingPort) Recv(deadline fabric.Time) (fabric.Message, error) {
+	if p.failed() {
 		return fabric.Message{}, errFailed
 	}
 	m, err := p.Port.Recv(min(deadline, p.until))
-	if p.dead() {
+	if p.failed() {
 		return fabric.Message{}, errFailed
 	}
 	return m, err
 }
 
-func (p *mortal) Pause(until fabric.Time) error {
+func (p *failingPort) Pause(until fabric.Time) error {
 	err := p.Port.Pause(min(until, p.until))
-	if p.dead() {
+	if p.failed() {
 		return errFailed
 	}
 	return err
 }
 
-func (p *mortal) Abandon() error {
-	if p.dead() {
+func (p *failingPort) Abandon() error {
+	if p.failed() {
 		return errFailed
 	}
 	return p.Port.Abandon()

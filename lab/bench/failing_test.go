@@ -7,6 +7,9 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locktrace"
+	"github.com/declock/declock/lock"
+	"github.com/declock/declock/traces"
 )
 
 // Clients that fail as holders, or while they wait, do not end a run: leases free the locks, or the node does in the name of its clients. Each is replaced,
@@ -34,13 +37,13 @@ func TestClientsThatFail(t *testing.T) {
 }
 
 // Nothing that a failed client asks for is done, and its waits end.
-func TestMortalPort(t *testing.T) {
+func TestFailingPort(t *testing.T) {
 	c := sim.New(sim.Config{})
 	defer c.Close()
 	a, n := fabric.At(c.AddMN(1<<20), 4096), c.AddCN()
 	c.Go(n, "client", func(port fabric.Port) {
 		const at = 20 * fabric.Microsecond
-		p := &mortal{Port: port, until: at}
+		p := &failingPort{Port: port, until: at}
 		if err := p.Do([]fabric.Op{fabric.FAA(a, 1)}); err != nil || p.Send(port.ID(), &fabric.Message{Kind: fabric.MsgUser}) != nil {
 			t.Errorf("before it has failed: %v", err)
 		}
@@ -64,13 +67,41 @@ func TestMortalPort(t *testing.T) {
 
 // A transaction that has lost a lock is none that has committed. With leases of several slots it chooses one that is long enough.
 func TestBrokenTransactionsDoNotCount(t *testing.T) {
-	for lock, commits := range map[string]bool{"dslr": false, "dslr:slots": true} {
-		m := Micro{Lock: lock, CNs: 1, Clients: 2, Locks: 4, Seed: 1, LeaseNs: 20 * fabric.Microsecond, WarmupNs: 1, WindowNs: fabric.Millisecond}.WithDefaults()
+	for name, commits := range map[string]bool{"dslr": false, "dslr:slots": true} {
+		m := Micro{Lock: name, CNs: 1, Clients: 2, Locks: 4, Seed: 1, LeaseNs: 20 * fabric.Microsecond, WarmupNs: 1, WindowNs: fabric.Millisecond}.WithDefaults()
 		r := txnRun{trace: "zipf", sorted: true, m: m, think: 50 * fabric.Microsecond, leaseNs: 200 * fabric.Microsecond}
 		got, err := r.run(context.Background(), Options{})
 		if err != nil || (len(r.journal.list) > 0) != commits || (got["expired_pct"] == 0) != commits {
-			t.Errorf("%s: %d transactions have committed, %v %% not: %v", lock, len(r.journal.list), got["expired_pct"], err)
+			t.Errorf("%s: %d transactions have committed, %v %% not: %v", name, len(r.journal.list), got["expired_pct"], err)
 		}
+	}
+}
+
+// oneLock is a source of transactions of one lock, which counts them.
+type oneLock struct {
+	lock uint32
+	n    int
+}
+
+func (s *oneLock) Next(list []locktrace.Access) []locktrace.Access {
+	s.n++
+	return append(list, locktrace.Access{Lock: s.lock, Mode: lock.Exclusive})
+}
+
+// A transaction commits though another client loses a lock while it releases its own.
+func TestOthersLossesDoNotCount(t *testing.T) {
+	m := Micro{Lock: "dslr", CNs: 2, Clients: 2, Seed: 1, LeaseNs: 200 * fabric.Microsecond, WarmupNs: 1, WindowNs: 20 * fabric.Millisecond}.WithDefaults()
+	r := txnRun{trace: "tpcc", sorted: true, m: m, think: 1, scanNs: 400 * fabric.Microsecond}
+	db, short := &locktrace.TPCC{Warehouses: 2, Nodes: 2}, &oneLock{lock: locktrace.WarehouseLocks}
+	_, err := r.runWith(context.Background(), db.Locks(), func(node, _ int) locktrace.Source {
+		if node == 0 {
+			return db.Scans(node, traces.NewRand(1, 1), 1)
+		}
+		return short
+	})
+	// The last transaction is under way when the run ends.
+	if n := len(r.journal.list); err != nil || r.broken < 20 || n < 1000 || n < short.n-1 {
+		t.Errorf("%d of %d transactions have committed, and %d lost a lock: %v", n, short.n, r.broken, err)
 	}
 }
 

@@ -128,11 +128,16 @@ func (r *txnRun) addr(l uint32) fabric.Addr {
 }
 
 func (r *txnRun) run(ctx context.Context, o Options) (Metrics, error) {
-	sys, err := r.m.system(fabric.At(0, counterOffset), locks.ServerNs)
+	n, source, err := r.sources(o)
 	if err != nil {
 		return nil, err
 	}
-	n, source, err := r.sources(o)
+	return r.runWith(ctx, n, source)
+}
+
+// runWith runs the transactions that sources make, over n locks.
+func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client int) locktrace.Source) (Metrics, error) {
+	sys, err := r.m.system(fabric.At(0, counterOffset), locks.ServerNs)
 	if err != nil {
 		return nil, err
 	}
@@ -234,14 +239,14 @@ func (c *txnClient) work() error {
 			return err
 		}
 		ready := port.Now()
-		broken := r.broken
-		if err := c.end(len(list)); err != nil {
+		lost, err := c.end(len(list))
+		if err != nil {
 			return err
 		}
-		now := port.Now()
-		if r.broken > broken {
+		if lost {
 			continue // it has not committed
 		}
+		now := port.Now()
 		r.journal.add(now-began, got-began, now-ready, false)
 	}
 	return nil
@@ -255,7 +260,8 @@ func (c *txnClient) begin(list []locktrace.Access) error {
 	}
 	for i := range list {
 		if err := c.take(i, list[i], deadline); err != nil {
-			return errors.Join(err, c.end(i))
+			_, failed := c.end(i)
+			return errors.Join(err, failed)
 		}
 	}
 	return nil
@@ -269,19 +275,18 @@ func (c *txnClient) take(i int, a locktrace.Access, deadline fabric.Time) error 
 	return c.l.Acquire(&c.holds[i], &lock.Request{Lock: c.r.addr(a.Lock), Mode: a.Mode, Deadline: deadline, LeaseNs: c.r.leaseNs})
 }
 
-// end releases the first n locks. One that was held for longer than its lease is lost, and counted.
-func (c *txnClient) end(n int) error {
-	lost := false
+// end releases the first n locks, and reports whether the transaction has lost one: it was held for longer than its lease.
+func (c *txnClient) end(n int) (lost bool, err error) {
 	for i := range c.holds[:n] {
 		if err := c.l.Release(&c.holds[i], nil); errors.Is(err, lock.ErrLost) {
 			c.r.journal.lose()
 			lost = true
 		} else if err != nil {
-			return err
+			return lost, err
 		}
 	}
 	if lost {
 		c.r.broken++
 	}
-	return nil
+	return lost, nil
 }
