@@ -95,7 +95,7 @@ func TestSplitAtomicsOfTheNICAreAtomic(t *testing.T) {
 	a := fabric.At(0, 64)
 	c.Go(far, "atomic", func(p fabric.Port) { _ = p.Do([]fabric.Op{fabric.FAA(a, 1)}) })
 	wrote := false
-	c.Go(far, "write", func(p fabric.Port) {
+	c.Go(c.AddCN(), "write", func(p fabric.Port) {
 		_ = p.Pause(p.Now() + 500)
 		wrote = p.Do([]fabric.Op{fabric.Store(a, 100)}) == nil
 		if v := c.PeekWord(a); v != 100 {

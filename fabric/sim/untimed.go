@@ -232,7 +232,7 @@ func (u *Untimed) Effect(ch *Chain) error {
 	if op.Kind != fabric.OpRead {
 		after := r.mem.hash(op.Addr.Offset(), op.Size())
 		r.sum += after - before
-		ch.wrote = ch.wrote || op.Kind == fabric.OpWrite || after != before
+		ch.wrote = ch.wrote || op.Kind == fabric.OpWrite || ch.part > 0 || after != before // by what it has found: its state does not say what it has overwritten
 	}
 	u.took(ch, op, old, new)
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/declock/declock/lab/locks/fiss"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/ncosed"
+	"github.com/declock/declock/lab/locks/qplock"
 	"github.com/declock/declock/lab/locks/rmarw"
 	"github.com/declock/declock/lab/locks/server"
 	"github.com/declock/declock/lab/locks/shift"
@@ -33,8 +34,8 @@ type baselineLock struct {
 	served bool
 	// cycles: Scenario.CountMax is how many tickets it draws until it resets its counters.
 	cycles bool
-	// switched: it needs a programmable switch, and has a class of its own.
-	switched bool
+	// class is its own, which the others do not have: its lock needs something that theirs do not. "": those of all.
+	class Class
 	// layout is where a lock's bytes are. Data begins behind them.
 	layout lock.Layout
 	// fair is how many later requests may pass one, for each client of the cluster; 0: any number. The most that
@@ -59,7 +60,9 @@ var baselineLocks = []baselineLock{
 	{name: "server", layout: server.Layout, crashable: true, served: true, fair: 4, join: always(locks.Server(server.Config{Kind: server.Queue}))},
 	{name: "server-ro", layout: server.Layout, crashable: true, served: true, join: always(locks.Server(server.Config{Kind: server.ReadersFirst}))},
 	{name: "ncosed", layout: ncosed.Config{}.Layout(), join: always(locks.NCoSED(ncosed.Config{}))},
-	{name: "fiss", layout: fiss.Config{}.Layout(), switched: true, join: func(s *Scenario) func(fabric.Node) *locks.Node { return locks.Fiss(s.fiss()) }},
+	{name: "fiss", layout: fiss.Config{}.Layout(), class: Switched, join: func(s *Scenario) func(fabric.Node) *locks.Node { return locks.Fiss(s.fiss()) }},
+	{name: "qplock", layout: qplock.Config{}.Layout(), class: Near, join: joinQPLock(false)},
+	{name: "alock", layout: qplock.Config{ALock: true}.Layout(), class: Near, join: joinQPLock(true)},
 }
 
 // fiss returns the configuration of FissLock: with few registers, for a switch is made for each scenario.
@@ -103,7 +106,7 @@ func (f *baselineLock) room(y cql.Layout) uint64 {
 // baselineNames lists the locks that can do what is wanted of them.
 func baselineNames(can func(*baselineLock) bool) (names []string) {
 	for i := range baselineLocks {
-		if !baselineLocks[i].switched && can(&baselineLocks[i]) {
+		if baselineLocks[i].class == "" && can(&baselineLocks[i]) {
 			names = append(names, baselineLocks[i].name)
 		}
 	}
@@ -125,6 +128,14 @@ func joinDSLR(w dslr.Wait) func(*Scenario) func(fabric.Node) *locks.Node {
 func joinRMARW(s *Scenario) func(fabric.Node) *locks.Node {
 	n := s.CountMax % 16
 	return locks.RMARW(rmarw.Config{Writers: uint64(n), Readers: uint32(4 * n)})
+}
+
+// joinQPLock has budgets run out often.
+func joinQPLock(alock bool) func(*Scenario) func(fabric.Node) *locks.Node {
+	return func(s *Scenario) func(fabric.Node) *locks.Node {
+		n := uint32(max(s.CountMax%16, 1))
+		return locks.QPLock(qplock.Config{ALock: alock, Local: n, Remote: 2 * n})
+	}
 }
 
 func joinShift(artifact bool) func(*Scenario) func(fabric.Node) *locks.Node {
@@ -156,7 +167,11 @@ func (s *Scenario) field(d *drawer) {
 	case Switched:
 		s.switched(d)
 	default:
-		s.Lock = pick(d, baselineNames(func(*baselineLock) bool { return true })...)
+		if s.Class == Near {
+			s.Lock, s.Near = pick(d, "qplock", "alock"), d.between(1, s.CNs)
+		} else {
+			s.Lock = pick(d, baselineNames(func(*baselineLock) bool { return true })...)
+		}
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
 	}

@@ -94,6 +94,8 @@ const (
 	StoreOpen Class = "storeopen"
 	// Switched: as Cancel, with the lock of a programmable switch, whose packets are lost, come twice, late and out of order. By name, as StoreOpen.
 	Switched Class = "switched"
+	// Near: as Cancel, with the asymmetric locks, some nodes on machines of memory nodes, and atomics of the NIC that are none to CPUs. By name, as StoreOpen.
+	Near Class = "near"
 )
 
 // Classes lists all classes.
@@ -109,7 +111,7 @@ func ParseClasses(list string) ([]Class, error) {
 	}
 	var out []Class
 	for n := range strings.SplitSeq(list, ",") {
-		if all := append(Classes(), StoreOpen, Switched); !slices.Contains(all, Class(n)) {
+		if all := append(Classes(), StoreOpen, Switched, Near); !slices.Contains(all, Class(n)) {
 			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, all)
 		}
 		out = append(out, Class(n))
@@ -156,7 +158,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	s.ThinkNs = pick(d, 0, fabric.Microsecond, 20*fabric.Microsecond)
 	s.layoutFor(d)
 	s.shape(d)
-	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched}, class) {
+	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched, Near}, class) {
 		s.field(d)
 		s.drawNews(seed)
 		s.strays(seed)

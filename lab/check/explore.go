@@ -43,6 +43,8 @@ type Exploration struct {
 	Cut Cut
 	// Failover: the memory node is replicated, and its primary is replaced, from any point on.
 	Failover Failover
+	// Near: so many nodes, from the first on, are on the memory node's machine, and their clients reach it by CPU; atomics of the NIC are none to CPUs.
+	Near int
 	// News: each node learns of a crash at a point of its own; otherwise all learn of it at once.
 	News bool
 }
@@ -78,11 +80,17 @@ func (x Exploration) String() string {
 		s += ", one restart"
 	}
 	s += crashNames[x.Crashes] + cutNames[x.Cut] + failoverNames[x.Failover]
+	if x.Near > 0 {
+		s += fmt.Sprintf(nearName, x.Near)
+	}
 	if x.News {
 		s += newsName
 	}
 	return s
 }
+
+// nearName says how many nodes are on the memory node's machine.
+const nearName = ", %d near"
 
 // newsName says that nodes learn of crashes one by one.
 const newsName = ", news one by one"
@@ -93,6 +101,10 @@ func ParseExploration(text string) (Exploration, error) {
 	bad := fmt.Errorf("%w: %q is no program of sim explore, such as %q", ErrScenario, text, Explorations(true, "")[0])
 	rest, news := strings.CutSuffix(text, newsName)
 	x.News = news
+	if i := strings.LastIndex(rest, ","); strings.HasSuffix(rest, " near") && i >= 0 {
+		_, _ = fmt.Sscanf(rest[i:], nearName, &x.Near)
+		rest = rest[:i]
+	}
 	for i, name := range failoverNames[1:] {
 		if over, ok := strings.CutSuffix(rest, name); ok {
 			rest, x.Failover = over, Failover(i+1)
@@ -131,7 +143,7 @@ func ParseExploration(text string) (Exploration, error) {
 			return x, bad
 		}
 	}
-	if x.String() != text || x.Rounds < 1 || x.Used < 0 || x.Used > 1000 || clients == "" || !x.mortals() {
+	if x.String() != text || x.Rounds < 1 || x.Used < 0 || x.Near < 0 || x.Used > 1000 || clients == "" || !x.mortals() {
 		return x, bad
 	}
 	return x, nil
@@ -237,6 +249,7 @@ func Explorations(small bool, match string) []Exploration {
 	baselineExplorations(small, add)
 	trainExplorations(small, add)
 	failoverExplorations(small, add)
+	nearExplorations(small, add)
 	if !small {
 		failureExplorations(add)
 	}
@@ -278,25 +291,10 @@ func trainExplorations(small bool, add func(x Exploration, clients ...string)) {
 	}
 }
 
-// failureExplorations adds the programs of resets whose leaders crash, and of a memory node that restarts.
-func failureExplorations(add func(x Exploration, clients ...string)) {
-	for _, p := range []string{"cql", "declock+no-train"} {
-		crash := Exploration{Policy: p, Rounds: 1, Capacity: 2, Version: 27, Crashes: 1}
-		reset, restart := crash, crash
-		reset.Reset, restart.Restart, restart.Crashes = true, true, 0
-		add(reset, "1x 2x", "1s 2x", "1s 2x 3x", "1x 2x 3x")
-		add(restart, "1x 2x", "1s 2x", "1s 2x 3x", "1x 2x 3x")
-		crash.Crashes, reset.Crashes, restart.Crashes = 2, 2, 1
-		add(crash, "1x 2s 3s", "1s 2x 3x", "1x 2x 3x")
-		add(reset, "1s 2x 3s", "1x 2x 3x")
-		add(restart, "1x 2x")
-	}
-}
-
 // baselineExplorations adds the programs of the baseline locks.
 func baselineExplorations(small bool, add func(x Exploration, clients ...string)) {
 	for i := range baselineLocks {
-		if baselineLocks[i].switched { // it sends anew for as long as an answer is away, and its pool of a node is not part of an explored state
+		if baselineLocks[i].class == Switched { // it sends anew for as long as an answer is away, and its pool of a node is not part of an explored state
 			continue
 		}
 		x := Exploration{Policy: baselineLocks[i].name, Rounds: 1, Capacity: 2, Version: 27}
@@ -331,6 +329,7 @@ func (x Exploration) config() explore.Config {
 	// Without a crash, waiters need not recheck a lock: a grant that is lost is a deadlock.
 	// Agents of baseline locks poll, so their waits do have ends.
 	cfg := explore.Config{FairPolls: true, Sleep: true, NoDeadlines: !fails && baselineOf(x.Policy) == nil}
+	cfg.Sim.SplitAtomics, cfg.Sim.ShortWay = x.Near > 0, x.Near > 0
 	// Without hierarchy, clients of a node share what they are in doubt about, after a cancellation or a failure, and nothing else,
 	// until there is a reset.
 	fails = fails || x.Failover != Stays
@@ -586,6 +585,9 @@ func (g *exploring) addNode(p hier.Policy) {
 		if !g.private {
 			g.c.NodeState(n.sim, n.shares, n.agent.AppendState)
 		}
+	}
+	if len(g.nodes) < g.x.Near {
+		g.c.Place(n.sim, g.lock.MN())
 	}
 	g.nodes = append(g.nodes, n)
 	if g.field != nil && n.field.Run == nil || g.x.onlyReads(len(g.nodes)) {

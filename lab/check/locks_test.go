@@ -47,8 +47,8 @@ func TestLocksChecked(t *testing.T) {
 			if f.crashable {
 				want = append(want, "fieldcrash")
 			}
-			if f.switched {
-				want = []string{"switched"}
+			if f.class != "" {
+				want = []string{string(f.class)}
 			}
 			if got := names(cells[2]); !slices.Equal(got, want) {
 				t.Errorf("%s: fault classes %q, want %q", name, got, want)

@@ -85,6 +85,9 @@ type Scenario struct {
 	// Registers is for how many locks the switch has registers; those of others are servers'. 0: for all.
 	Registers int `key:"registers"`
 
+	// Near is how many compute nodes are on machines of memory nodes, from the first on, one after the other; then atomics of the NIC are none to CPUs.
+	Near int `key:"near"`
+
 	Keys   int `key:"keys"`   // of the object store; 0: locks only
 	Values int `key:"values"` // bytes at most
 	Paper  int `key:"paper"`  // 1: operations as in the paper's store
@@ -318,7 +321,8 @@ func (s *Scenario) simConfig() (sim.Config, error) {
 	}
 	cfg := sim.Config{
 		Seed: s.Seed, NIC: nic, MaxEvents: maxEvents, Late: late, DetectDelay: s.DetectNs, NewsDelay: s.NewsNs, BreakAfter: s.BreakNs, BrokenLate: s.BrokenLateNs, Grace: s.GraceNs, Stray: s.StrayNs, KeepLast: s.Repair > 0,
-		Tear: sim.Tear{Prob: float64(s.Tear) / 100, Grain: s.Grain, Window: s.TearNs},
+		SplitAtomics: s.Near > 0,
+		Tear:         sim.Tear{Prob: float64(s.Tear) / 100, Grain: s.Grain, Window: s.TearNs},
 	}
 	if s.SpanNs > 0 {
 		cfg.MaxEvents = 0

@@ -264,6 +264,9 @@ func (w *world) addNode() {
 		n.sim.OnFenced = n.table.Fenced
 		n.agent = hier.NewAgent(n.table, n.sim, n.clock, w.configOf(n), w.sync)
 	}
+	if i := len(w.nodes); i < w.s.Near {
+		w.c.Place(n.sim, w.mns[i%w.s.MNs])
+	}
 	w.nodes = append(w.nodes, n)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/declock/declock/lab/locks/fiss"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/ncosed"
+	"github.com/declock/declock/lab/locks/qplock"
 	"github.com/declock/declock/lab/locks/rmarw"
 	"github.com/declock/declock/lab/locks/server"
 	"github.com/declock/declock/lab/locks/sherman"
@@ -44,6 +45,8 @@ var mechanisms = []Mechanism{
 	{Name: "server-ro", About: "server, whose readers pass writers", setUp: serverLock(server.ReadersFirst, serverWorkers)},
 	{Name: "parlock", About: "server on each compute node, for a part of the locks", setUp: parLock},
 	{Name: "fiss", About: "FissLock: a programmable switch grants, and agents on holders' machines queue", setUp: fissLock},
+	{Name: "qplock", About: "asymmetric lock: local clients by CPU, others by NIC; exclusive only", Exclusive: true, setUp: qpLock(qplock.Config{})},
+	{Name: "alock", About: "ALock: the asymmetric lock as published in 2024", Exclusive: true, setUp: qpLock(qplock.Config{ALock: true})},
 	{Name: "cql", About: "the queue-notify lock, flat: every client queues on the memory node", setUp: decLock("cql")},
 	{Name: "declock-tf", About: "DecLock by timestamp, task-fair", setUp: decLock("declock-tf")},
 	{Name: "declock-pf", About: "DecLock by timestamp, phase-fair", setUp: decLock("declock-pf")},
@@ -135,6 +138,13 @@ func Fiss(cfg fiss.Config) func(fabric.Node) *Node {
 	}
 }
 
+// QPLock returns how a node joins.
+func QPLock(cfg qplock.Config) func(fabric.Node) *Node {
+	return func(n fabric.Node) *Node {
+		return &Node{Locker: func(p fabric.Port) lock.Locker { return qplock.New(p, cfg) }, Run: qplock.NewAgent(n, cfg).Run}
+	}
+}
+
 // Shift returns how a node joins.
 func Shift(cfg shift.Config) func(fabric.Node) *Node {
 	return func(n fabric.Node) *Node {
@@ -204,6 +214,14 @@ func fissLock(c *Config) (*System, error) {
 		cfg.Device = true
 		return fiss.NewProgram(cfg)
 	}}, nil
+}
+
+func qpLock(cfg qplock.Config) func(*Config) (*System, error) {
+	return func(c *Config) (*System, error) {
+		cfg := cfg
+		cfg.Plain = !c.Tokens
+		return &System{layout: cfg.Layout(), join: QPLock(cfg)}, nil
+	}
 }
 
 func shermanLock(handoffs bool) func(*Config) (*System, error) {

@@ -106,6 +106,24 @@ func SimUnordered(seed uint64) fabrictest.Harness {
 	return simHarness{Seed: seed, Tear: sim.Tear{Prob: 0.5, Grain: 8}, ExchangeReads: 0.5}
 }
 
+// SimNear is Sim with every other node on the machine of the memory node, and atomics of the NIC that are none to its CPU (fabric.Local).
+func SimNear(seed uint64) fabrictest.Harness {
+	return nearHarness{simHarness{Seed: seed, Tear: sim.Tear{Prob: 0.5, Grain: 8}, SplitAtomics: true}}
+}
+
+type nearHarness struct{ simHarness }
+
+func (h nearHarness) Start(t testing.TB, cfg fabrictest.Config) fabrictest.Cluster {
+	t.Helper()
+	s := h.simHarness.Start(t, cfg).(*simCluster)
+	for i, n := range s.nodes {
+		if i%2 == 0 {
+			s.c.Place(n, 0)
+		}
+	}
+	return s
+}
+
 // SimSwitch is Sim with a programmable switch on the path, which runs a program of each cluster's own, and has the lowest number.
 func SimSwitch(seed uint64, program func() pswitch.Program, model sim.SwitchModel) fabrictest.Harness {
 	return switchHarness{Sim(seed).(simHarness), program, model}

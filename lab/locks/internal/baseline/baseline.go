@@ -139,9 +139,14 @@ func (c *Client) Look(a fabric.Addr) (uint64, error) {
 // Last executes the operations of before, and in the same chain those that end a hold. If one of before
 // fails, those are executed all the same. It reports whether they were for certain; then they have their results.
 func (c *Client) Last(before []fabric.Op, last ...fabric.Op) (done bool, err error) {
+	return c.LastBy(c.port.Do, before, last...)
+}
+
+// LastBy is Last by another way than Port.Do.
+func (c *Client) LastBy(do func([]fabric.Op) error, before []fabric.Op, last ...fabric.Op) (done bool, err error) {
 	n := copy(c.Ops[:], before)
 	all := n + copy(c.Ops[n:], last)
-	err = c.port.Do(c.Ops[:all])
+	err = do(c.Ops[:all])
 	copy(before, c.Ops[:n])
 	if err == nil {
 		copy(last, c.Ops[n:all])
@@ -151,7 +156,7 @@ func (c *Client) Last(before []fabric.Op, last ...fabric.Op) (done bool, err err
 		return false, err
 	}
 	m := copy(c.Ops[:], last)
-	if e := c.port.Do(c.Ops[:m]); e != nil {
+	if e := do(c.Ops[:m]); e != nil {
 		return false, errors.Join(err, e)
 	}
 	copy(last, c.Ops[:m])

@@ -13,4 +13,5 @@ const (
 	MsgServer
 	MsgFiss // two times 16
 	_
+	MsgQPLock
 )
