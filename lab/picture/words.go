@@ -241,6 +241,7 @@ var baselines = []struct {
 		}
 		return fmt.Sprintf("tail=%v", mcs.Tail(v))
 	})},
+	{"qplock", qpLockWords},
 	{"ncosed", withToken(func(v uint64) string {
 		if tail, readers := ncosed.Decode(v); tail != 0 {
 			return fmt.Sprintf("tail=%v readers=%d", tail, readers)
@@ -249,6 +250,20 @@ var baselines = []struct {
 	})},
 	{"rmarw", rmarwWords},
 	{"shift", shiftWords},
+}
+
+// qpLockWords takes the words of an asymmetric lock apart.
+func qpLockWords(off uint64, b []byte) string {
+	var parts []string
+	for ; len(b) >= 8; off, b = off+8, b[8:] {
+		name, v := []string{"remote", "local", "victim", "token"}[off/8%4], binary.LittleEndian.Uint64(b)
+		if off < 16 && v != 0 {
+			parts = append(parts, fmt.Sprintf("%s=%v", name, fabric.ClientID(v)))
+		} else {
+			parts = append(parts, fmt.Sprintf("%s=%d", name, v))
+		}
+	}
+	return strings.Join(parts, " ")
 }
 
 // rmarwWords takes the words of an RMA-RW lock apart.
@@ -326,10 +341,12 @@ const (
 	ncosedMessages = fabric.MsgLock + 0x50
 	serverMessages = fabric.MsgLock + 0x60
 	fissMessages   = fabric.MsgLock + 0x70
+	qpLockMessages = fabric.MsgLock + 0x90
 )
 
 // kinds are the names of the kinds of messages, from the first of each range on: docs/protocol.md has those of DecLock.
 var kinds = map[fabric.MsgKind][]string{
+	qpLockMessages: {"Successor", "Handover", "Abandoned"},
 	fabric.MsgView: {"View"},
 	fabric.MsgCQL:  {"Grant", "GrantRange", "Reset", "ResetAck", "AskReset", "Abort", "Quiesced", "Report", "Members", "Probe", "Answer"},
 	fabric.MsgHier: {"Wake", "Sync", "Unreachable", "Fence"},
