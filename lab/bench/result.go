@@ -44,6 +44,7 @@ func (r *Result) Metrics() Metrics {
 	m := r.figures(r.tally.op, r.WindowNs)
 	maps.Copy(m, Metrics{
 		"acquire_p50_us":       quantile(r.tally.acquire, 50),
+		"acquire_p90_us":       quantile(r.tally.acquire, 90),
 		"acquire_p99_us":       quantile(r.tally.acquire, 99),
 		"release_p50_us":       quantile(r.tally.release, 50),
 		"release_mean_us":      r.tally.release.Mean() / 1e3,

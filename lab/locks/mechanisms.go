@@ -43,7 +43,7 @@ var mechanisms = []Mechanism{
 	{Name: "rpc", About: "a server's table; clients that are refused ask again", setUp: serverLock(server.Retry, serverWorkers)},
 	{Name: "server", About: "a server's queue: the traditional lock manager", setUp: serverLock(server.Queue, serverWorkers)},
 	{Name: "server-ro", About: "server, whose readers pass writers", setUp: serverLock(server.ReadersFirst, serverWorkers)},
-	{Name: "parlock", About: "server on each compute node, for a part of the locks", setUp: parLock},
+	{Name: "parlock", About: "server on each compute node, for a part of the locks", setUp: parLock(serverWorkers)},
 	{Name: "fiss", About: "FissLock: a programmable switch grants, and agents on holders' machines queue", setUp: fissLock},
 	{Name: "qplock", About: "asymmetric lock: local clients by CPU, others by NIC; exclusive only", Exclusive: true, setUp: qpLock(qplock.Config{})},
 	{Name: "alock", About: "ALock: the asymmetric lock as published in 2024", Exclusive: true, setUp: qpLock(qplock.Config{ALock: true})},
@@ -204,8 +204,10 @@ func serverLock(kind server.Kind, workers int) func(*Config) (*System, error) {
 }
 
 // parLock returns servers on all compute nodes.
-func parLock(c *Config) (*System, error) {
-	return &System{layout: server.Layout, join: Server(server.Config{Kind: server.Queue, Plain: !c.Tokens, Workers: serverWorkers, ServiceNs: c.ServerNs, Homes: c.CNs})}, nil
+func parLock(workers int) func(*Config) (*System, error) {
+	return func(c *Config) (*System, error) {
+		return &System{layout: server.Layout, join: Server(server.Config{Kind: server.Queue, Plain: !c.Tokens, Workers: workers, ServiceNs: c.ServerNs, Homes: c.CNs})}, nil
+	}
 }
 
 func fissLock(c *Config) (*System, error) {
@@ -280,6 +282,9 @@ func varied(name string) (Mechanism, bool) {
 	if name == "retry-on-fail" { // DSLR's name for it
 		return Mechanism{Name: name, About: "CAS for writers, FAA for readers: cas", Silent: true, setUp: casLock(cas.Config{})}, true
 	}
+	if name == "srvlock" { // FissLock's name for it
+		return Mechanism{Name: name, About: "a server's queue, with 8 workers: server:8", setUp: serverLock(server.Queue, 8)}, true
+	}
 	if variant, ok := strings.CutPrefix(name, "dslr:"); ok {
 		if variant == "slots" {
 			return Mechanism{Name: name, About: "DSLR with leases of several slots", Silent: true, setUp: dslrLock(dslr.Config{MultiSlot: true})}, true
@@ -296,6 +301,9 @@ func varied(name string) (Mechanism, bool) {
 			setUp: shiftLock(shift.Config{Artifact: true, Threshold: uint32(n)})}, err == nil && n > 0
 	}
 	if kind, workers, ok := strings.Cut(name, ":"); ok {
+		if n, err := strconv.ParseUint(workers, 10, 8); kind == "parlock" && err == nil && n > 0 {
+			return Mechanism{Name: name, About: "parlock with so many workers on each compute node", setUp: parLock(int(n))}, true
+		}
 		if i := slices.Index([]string{"rpc", "server", "server-ro"}, kind); i >= 0 {
 			n, err := strconv.ParseUint(workers, 10, 8)
 			return Mechanism{Name: name, About: kind + " with so many workers", setUp: serverLock(server.Kind(i), int(n))}, err == nil && n > 0
