@@ -14,6 +14,9 @@ import (
 func dslrTxn(lock string, nodes, warehouses int) (txnRun, Micro) {
 	m := Default(lock)
 	m.NIC, m.Clients, m.CNs, m.CoreClients = DefaultNIC, 4*nodes, nodes, 1
+	if strings.HasPrefix(lock, manager) {
+		m.Tune = "LocalWake=1600" // of a message: a manager is a process of its own
+	}
 	return txnRun{trace: "tpcc", sorted: true, warehouses: warehouses * nodes, mns: nodes, think: 1}, m
 }
 
@@ -55,10 +58,10 @@ func waits(rows Rows) string {
 		Figure(100*(d.Value("remote_handovers")+d.Value("local_handovers"))), Figure(busy.Value("mops"))) + byLock(rows, "mops", "p50_us", "p999_us", "retries_per_acquire")
 }
 
-// manager is DSLR's Traditional: four workers for each of 16 lock managers.
-const manager, bypass = "server:64", "server-ro:64"
+// manager is DSLR's Traditional: a lock manager of four workers on each node, for a part of the locks. With bypass readers pass writers.
+const manager, bypass = "parlock", "parlock:ro"
 
-const dslrTxnNote = " Here: transactions take their locks in order; Traditional is one server of 64 workers."
+const dslrTxnNote = " Here: transactions take their locks in order; Traditional is a server of four workers on each node (parlock), and its messages within a node take as long as those between nodes."
 
 var expDSLR8 = &Experiment{
 	Name: "dslr8", Other: true, Title: "DSLR's Fig. 8: TPC-C with a warehouse, and with ten, for each of 16 lock managers",
@@ -81,15 +84,25 @@ var expDSLR8 = &Experiment{
 			if part == "low" {
 				low, high = 1.1, 1.3
 			}
-			note := waits(at)
+			note, worst := waits(at), 0.0
 			for _, lock := range []string{"cas", "drtm", "ncosed"} {
-				claims = append(claims,
-					Claim{Text: part + " contention: DSLR's throughput over that of " + lock, Unit: "x", Note: note}.Within(over(lock, "mops"), low, high),
-					Claim{Text: part + " contention: the 99.9 % latency of " + lock + " over DSLR's", Unit: "x", Note: note}.Within(1/over(lock, "p999_us"), map[string]float64{"high": 1, "low": 2.4}[part], 46.7))
+				claims = append(claims, Claim{Text: part + " contention: DSLR's throughput over that of " + lock, Unit: "x", Note: note}.Within(over(lock, "mops"), low, high))
+				tail := 1 / over(lock, "p999_us")
+				if worst = max(worst, tail); part == "low" {
+					claims = append(claims, Claim{Text: part + " contention: the 99.9 % latency of " + lock + " over DSLR's", Unit: "x", Note: note}.Within(tail, 2.4, 4.9))
+				}
 			}
-			claims = append(claims, Claim{Text: part + " contention: DSLR's throughput over Traditional's", Unit: "x", Note: note, Paper: map[string]float64{"high": 2.2, "low": 2.8}[part]}.Near(over(manager, "mops"), 1.25),
-				Claim{Own: true, Text: part + " contention: declock's throughput over the best other's", Unit: "x", Note: note}.
-					AtLeast(Least(at.OverBest("declock", []string{"dslr", "dslr:busy", "cas", "drtm", "ncosed", manager}, "part", "mops", Most).Values), 1.5))
+			of := Claim{Text: part + " contention: DSLR's throughput over Traditional's", Unit: "x", Note: note}
+			if part == "high" {
+				worst = max(worst, 1/over(manager, "p999_us"))
+				claims = append(claims, of.Within(over(manager, "mops"), low, high),
+					Claim{Text: "high contention: the highest 99.9 % latency of others over DSLR's", Unit: "x", Paper: 46.7, Note: note}.Near(worst, 1.5))
+			} else {
+				of.Paper = 2.8
+				claims = append(claims, of.Near(over(manager, "mops"), 1.25))
+			}
+			claims = append(claims, Claim{Own: true, Text: part + " contention: declock's throughput over the best other's", Unit: "x", Note: note}.
+				AtLeast(Least(at.OverBest("declock", []string{"dslr", "dslr:busy", "cas", "drtm", "ncosed", manager}, "part", "mops", Most).Values), 1.5))
 		}
 		return claims
 	},
@@ -100,11 +113,8 @@ var expDSLR9 = &Experiment{
 	Paper:   "DSLR's paper, section 6.3: with 16 times the nodes DSLR has 14.5x the throughput; N-CoSED and Traditional scale worse than the others." + dslrTxnNote,
 	Columns: []string{"lock", "nodes", "mops", "p50_us", "p99_us", "p999_us", "mn_ops_per_op"},
 	Points: func(o Options) []Point {
-		return across(pick(o, []int{1, 2, 4, 8, 16}, 1, 4, 16), []string{"dslr", "cas", "drtm", "ncosed", "server", "declock-tf", "declock"}, func(nodes int, lock string) Point {
+		return across(pick(o, []int{1, 2, 4, 8, 16}, 1, 4, 16), []string{"dslr", "cas", "drtm", "ncosed", manager, "declock-tf", "declock"}, func(nodes int, lock string) Point {
 			r, m := dslrTxn(lock, nodes, 10)
-			if lock == "server" {
-				m.Lock = fmt.Sprintf("server:%d", 4*nodes)
-			}
 			return r.at(m, Params{{"lock", lock}, {"nodes", nodes}}, o)
 		})
 	},
@@ -114,8 +124,8 @@ var expDSLR9 = &Experiment{
 			return Ratio(of.Find("nodes", 16), of.Find("nodes", 1), "mops")
 		}
 		claims = append(claims, Claim{Text: "DSLR's throughput with 16 times the nodes", Unit: "x", Paper: 14.5}.Near(scaled("dslr"), 1.15))
-		for _, lock := range []string{"ncosed", "server"} {
-			claims = append(claims, Claim{Text: "what " + lock + " gains with 16 times the nodes, over what DSLR gains", Unit: "x"}.AtMost(scaled(lock)/scaled("dslr"), 1))
+		for _, lock := range []string{"ncosed", manager} {
+			claims = append(claims, Claim{Text: "what " + lock + " gains with 16 times the nodes, over what DSLR gains", Unit: "x", Note: "its managers are many, and each request takes 1 us, by assumption: nothing is shared but the NICs"}.AtMost(scaled(lock)/scaled("dslr"), 1))
 		}
 		return append(claims, Claim{Own: true, Text: "declock's throughput with 16 times the nodes", Unit: "x"}.AtLeast(scaled("declock"), 14.5))
 	},
@@ -126,6 +136,9 @@ const scanNs = 20 * fabric.Millisecond
 
 // scanLease is the lease that all transactions ask for beside long readers: those that wait for some of these hold other locks meanwhile.
 const scanLease = 20 * scanNs
+
+// oneSlot is DSLR whose lease is as long, and fixed.
+const oneSlot = "dslr, lease 400 ms"
 
 // longReads returns a run of DSLR's high contention with long readers.
 func longReads(lock string, share float64) (txnRun, Micro) {
@@ -142,30 +155,34 @@ func longReads(lock string, share float64) (txnRun, Micro) {
 
 var expDSLR10 = &Experiment{
 	Name: "dslr10", Other: true, Title: "DSLR's Fig. 10: long readers among the transactions",
-	Paper: "DSLR's paper, section 6.4, high contention, long readers of 0.001 to 1 % of the transactions: throughput drops for all, from 110,000 transactions/s to 1,400 with 1 %. DSLR and Traditional with bypass are alike at 0.01 %; " +
-		"from 0.1 % on the bypass has 1.2 to 1.4x the throughput." + dslrTxnNote + " A long reader holds the locks of a warehouse's customers for 20 ms, an assumption; DSLR has leases of several slots.",
+	Paper: "DSLR's paper, section 6.4, high contention, long readers of 0.001 to 1 % of the transactions: throughput drops for all, from 110,000 transactions/s to 1,400, of Traditional with bypass and 1 %. DSLR and Traditional with bypass are alike at 0.01 %; " +
+		"from 0.1 % on the bypass has 1.2 to 1.4x the throughput." + dslrTxnNote + " A long reader holds the locks of a warehouse's customers for 20 ms, an assumption; DSLR has leases of several slots, or a fixed one of 400 ms for all.",
 	Columns: []string{"lock", "long", "mops", "p50_us", "p99_us", "p999_us", "expired_pct", "lost"},
 	Points: func(o Options) []Point {
-		return across([]float64{0, 1e-4, 1e-3, 1e-2}, []string{"dslr:slots", manager, bypass, "declock-tf", "declock"}, func(share float64, lock string) Point {
-			r, m := longReads(lock, share)
+		return across([]float64{0, 1e-4, 1e-3, 1e-2}, []string{"dslr:slots", oneSlot, manager, bypass, "declock-tf", "declock"}, func(share float64, lock string) Point {
+			name, _, fixed := strings.Cut(lock, ", ")
+			r, m := longReads(name, share)
+			if fixed {
+				m.LeaseNs = scanLease
+			}
 			return r.at(m, Params{{"lock", lock}, {"long", share}}, o)
 		})
 	},
 	Judge: func(rows Rows) (claims []Claim) {
-		over := rows.Along(bypass, "dslr:slots", "long", "mops")
+		over := rows.Along(bypass, oneSlot, "long", "mops")
 		at := func(lock string, share float64) Row { return rows.Find("lock", lock, "long", share) }
-		note := "a waiting client of DSLR pauses for 5 us for each ticket before its own, and one that asks for a lease of 400 ms has 40: " + both(rows, bypass, "dslr:slots", "long", "p50_us") + "; " +
-			both(rows, bypass, "dslr:slots", "long", "mops")
+		note := "DSLR has a fixed lease of 400 ms. With leases of several slots a client that asks for 400 ms has 40, and those behind it pause for 5 us for each: " + both(rows, oneSlot, "dslr:slots", "long", "p50_us") + "; " +
+			both(rows, bypass, oneSlot, "long", "mops") + "; " + inWords(rows, "dslr:slots", "long", "mops")
 		for _, share := range []float64{1e-3, 1e-2} {
 			claims = append(claims, Claim{Text: fmt.Sprintf("%g %% long readers: Traditional with bypass over DSLR", 100*share), Unit: "x", Row: over.String(), Note: note}.
-				Within(Ratio(at(bypass, share), at("dslr:slots", share), "mops"), 1.2, 1.4))
+				Within(Ratio(at(bypass, share), at(oneSlot, share), "mops"), 1.2, 1.4))
 		}
-		ours := rows.OverBest("declock", []string{"dslr:slots", manager, bypass}, "long", "mops", Most)
+		ours := rows.OverBest("declock", []string{"dslr:slots", oneSlot, manager, bypass}, "long", "mops", Most)
 		return append(claims,
-			Claim{Text: "0.01 % long readers: Traditional with bypass over DSLR", Unit: "x", Paper: 1, Note: note}.Near(Ratio(at(bypass, 1e-4), at("dslr:slots", 1e-4), "mops"), 1.25),
-			Claim{Text: "DSLR's throughput with 1 % long readers over that without", Unit: "x", Paper: 1.0 / 80,
-				Note: "how much is left is a matter of how long a reader holds its locks, 20 ms by assumption: all locks keep about as much: " + both(rows, "declock", "dslr:slots", "long", "mops")}.AtMost(Ratio(at("dslr:slots", 1e-2), at("dslr:slots", 0), "mops"), 0.05),
-			Claim{Own: true, Text: "declock's throughput over the best other's, at least", Unit: "x", Row: ours.String(), Note: both(rows, "declock", bypass, "long", "mops")}.AtLeast(ours.Least(), 0.97))
+			Claim{Text: "0.01 % long readers: Traditional with bypass over DSLR", Unit: "x", Paper: 1, Note: note}.Near(Ratio(at(bypass, 1e-4), at(oneSlot, 1e-4), "mops"), 1.25),
+			Claim{Text: "Traditional with bypass, its throughput with 1 % long readers over DSLR's without", Unit: "x", Paper: 1.4 / 110,
+				Note: "how much is left is a matter of how long a reader holds its locks, 20 ms by assumption: all locks keep about as much: " + both(rows, "declock", oneSlot, "long", "mops")}.AtMost(Ratio(at(bypass, 1e-2), at(oneSlot, 0), "mops"), 0.05),
+			Claim{Own: true, Text: "declock's throughput over the best other's, at least", Unit: "x", Row: ours.String(), Note: both(rows, "declock", oneSlot, "long", "mops")}.AtLeast(ours.Least(), 0.97))
 	},
 }
 
@@ -227,8 +244,7 @@ var expDSLR17 = &Experiment{
 			if len(of) > 0 {
 				best = of.Max("mops").Value("lease_us")
 			}
-			held := rows.Find("lock", "declock", "rate", rate, "lease_us", 10)
-			note, part := fmt.Sprintf("a lease has to be longer than a transaction, which takes %s us in the median and %s at the 99th percentile with declock: ", Figure(held.Value("p50_us")), Figure(held.Value("p99_us")))+
+			note, part := "no row of DSLR is steady: few transactions commit in a window. "+
 				inWords(of, "dslr", "lease_us", "mops")+"; "+inWords(of, "dslr", "lease_us", "expired_pct")+"; "+inWords(of, "dslr", "lease_us", "failures"), fmt.Sprintf("%g %% fail: ", 100*rate)
 			claims = append(claims,
 				Claim{Text: part + "the lease with the most throughput, us", Paper: 100, Note: note}.Within(best, 50, 500),

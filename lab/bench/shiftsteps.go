@@ -134,7 +134,7 @@ func judgeGrowth(at rowAt) []Claim {
 	}
 	return []Claim{
 		Claim{Text: "WI: a writer's first atomic with 240 clients over 5", Unit: "x", Paper: 1.22}.Near(Ratio(shift("WI", 240), shift("WI", 5), "writer_first_us"), 1.25),
-		Claim{Text: "RI: a writer's first atomic with 240 clients over 5", Unit: "x", Paper: 3.25}.Near(Ratio(shift("RI", 240), shift("RI", 5), "writer_first_us"), 1.25),
+		Claim{Text: "RI: a writer's first atomic with 240 clients over 5", Unit: "x", Paper: 3.13}.Near(Ratio(shift("RI", 240), shift("RI", 5), "writer_first_us"), 1.25),
 		Claim{Text: "WI: a reader's wait for writers with 240 clients over 80", Unit: "x", Paper: 1.43, Note: messageNote + steps(few)}.Near(Ratio(shift("WI", 240), few, "reader_rest_us"), 1.25),
 		Claim{Text: "WI, 80 clients: a writer's longest wait over a reader's", Unit: "x", Paper: 0.94, Note: messageNote + steps(few)}.AtMost(writers/valueOf(few, "reader_rest_us"), 1),
 		Claim{Text: "240 clients: a reader's wait with RI over that with WI", Unit: "x", Paper: 0.58}.AtMost(Ratio(shift("RI", 240), shift("WI", 240), "reader_rest_us"), 1),

@@ -43,7 +43,7 @@ var mechanisms = []Mechanism{
 	{Name: "rpc", About: "a server's table; clients that are refused ask again", setUp: serverLock(server.Retry, serverWorkers)},
 	{Name: "server", About: "a server's queue: the traditional lock manager", setUp: serverLock(server.Queue, serverWorkers)},
 	{Name: "server-ro", About: "server, whose readers pass writers", setUp: serverLock(server.ReadersFirst, serverWorkers)},
-	{Name: "parlock", About: "server on each compute node, for a part of the locks", setUp: parLock(serverWorkers)},
+	{Name: "parlock", About: "server on each compute node, for a part of the locks", setUp: parLock(server.Queue, serverWorkers)},
 	{Name: "fiss", About: "FissLock: a programmable switch grants, and agents on holders' machines queue", setUp: fissLock},
 	{Name: "qplock", About: "asymmetric lock: local clients by CPU, others by NIC; exclusive only", Exclusive: true, setUp: qpLock(qplock.Config{})},
 	{Name: "alock", About: "ALock: the asymmetric lock as published in 2024", Exclusive: true, setUp: qpLock(qplock.Config{ALock: true})},
@@ -204,9 +204,9 @@ func serverLock(kind server.Kind, workers int) func(*Config) (*System, error) {
 }
 
 // parLock returns servers on all compute nodes.
-func parLock(workers int) func(*Config) (*System, error) {
+func parLock(kind server.Kind, workers int) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
-		return &System{layout: server.Layout, join: Server(server.Config{Kind: server.Queue, Plain: !c.Tokens, Workers: workers, ServiceNs: c.ServerNs, Homes: c.CNs})}, nil
+		return &System{layout: server.Layout, join: Server(server.Config{Kind: kind, Plain: !c.Tokens, Workers: workers, ServiceNs: c.ServerNs, Homes: c.CNs})}, nil
 	}
 }
 
@@ -300,9 +300,12 @@ func varied(name string) (Mechanism, bool) {
 		return Mechanism{Name: name, About: "ShiftLock as published, whose readers come after so many writers", Needs: Needs{Atomic16: true},
 			setUp: shiftLock(shift.Config{Artifact: true, Threshold: uint32(n)})}, err == nil && n > 0
 	}
+	if name == "parlock:ro" {
+		return Mechanism{Name: name, About: "parlock, whose readers pass writers", setUp: parLock(server.ReadersFirst, serverWorkers)}, true
+	}
 	if kind, workers, ok := strings.Cut(name, ":"); ok {
 		if n, err := strconv.ParseUint(workers, 10, 8); kind == "parlock" && err == nil && n > 0 {
-			return Mechanism{Name: name, About: "parlock with so many workers on each compute node", setUp: parLock(int(n))}, true
+			return Mechanism{Name: name, About: "parlock with so many workers on each compute node", setUp: parLock(server.Queue, int(n))}, true
 		}
 		if i := slices.Index([]string{"rpc", "server", "server-ro"}, kind); i >= 0 {
 			n, err := strconv.ParseUint(workers, 10, 8)

@@ -14,6 +14,8 @@
 //
 // The server has some workers ([Config.Workers]) that take one request after the other, in the order of arrival, and each takes some time for
 // one ([Config.ServiceNs]): so in virtual time its CPU is a bottleneck, as in the papers. In real time requests take what they take.
+// All answers of a server are sent from one Port, one after the other: in the simulator that is one posting core, which sends 3 to 4 M messages a second
+// with the model cx4. So more than 8 workers of 1 us bring nothing (TestManagersScale of lab/bench); servers on several nodes do.
 //
 // With [Config.Homes] several compute nodes have a server each, of a part of the locks: ParLock of FissLock's evaluation, whose SrvLock is one server with 8 workers. Then the
 // crash of one stops its part of the locks. The nodes have numbers one after the other.
@@ -24,7 +26,8 @@
 //     and shares a NIC with its clients.
 //   - A client that gives up sends a message, which takes its request out of the queue or releases the lock. DSLR's evaluation gives up after a number
 //     of retries, and does not say how.
-//   - Traditional locking in DSLR's evaluation has a lock manager on each node, for the objects of that node. There is one memory node here, and one server.
+//   - Traditional locking in DSLR's evaluation has a lock manager on each node, for the objects of that node. With Homes there is one on each compute node, for
+//     a part of the locks by a hash of the address, which is nearer to that than one server with as many workers.
 //
 // # Fencing tokens
 //
