@@ -15,7 +15,7 @@ import (
 //	         63                                                             0
 //	       +-----------------------------------------------------------------+
 //	 0     |          revoked: not 0 when the compute node is shut out       |   the memory node writes
-//	 8     |  until when its own lease lasts, on the clock of boottime, ns   |
+//	 8     | until when its memory may be used, on the clock of boottime, ns |
 //	       +-----------------------------------------------------------------+
 //	64 i   |                   chains that have begun                        |   Ports of the compute node write, by slots
 //	64 i+8 |                   chains that have ended, or were refused       |   i from 1 to 63
@@ -24,6 +24,9 @@ import (
 // A Port counts its chain as begun, then looks at revoked, executes, and counts it as ended. The memory node sets revoked, then waits until in each slot
 // as many chains have ended as have begun. Of the first two steps of each side one is seen by the other: a chain either finds that it is revoked, or is
 // waited for.
+//
+// A memory node that stands still or is dead revokes nothing, and another may serve its number. So it says again and again until when its memory may be used, and a
+// Port looks at that before its chain and after.
 //
 // Both sides can write the whole page: they are processes of one user, which can do worse to each other.
 type control struct{ at unsafe.Pointer }

@@ -1,12 +1,15 @@
 package tcp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/declock/declock/fabric"
@@ -21,8 +24,9 @@ import (
 //
 // A compute node that a lane has let in connects to a unix socket, and proves by the key of the memory that it was let in. It gets the memory, and a page of
 // control, as descriptors. Wherever a memory node cuts lanes it takes such a leave back, too: from then on nothing of that compute node is executed. It waits
-// for a chain that is being executed, as it does for a frame. If the process stands still in the middle of one it is ended, for nothing else keeps it from
-// going on at any time; a process that stands still elsewhere lives, and finds that it is shut out.
+// for a chain that is being executed, as it does for a frame. If the process is stopped in the middle of one it is ended, for nothing else keeps it from
+// going on at any time; a process that is stopped elsewhere lives, and finds that it is shut out. One that runs ends its chain when the goroutine has a processor
+// again, for which it may wait behind all others of the program: it has until DeadAfter.
 
 // A leave is what a compute node needs to reach some memory by its CPU.
 type leave struct {
@@ -31,14 +35,15 @@ type leave struct {
 	control *control
 	process borrower
 	conn    *net.UnixConn // open as long as the leave
+	stopped int           // how many looks in a row have found the process stopped
 }
 
 // A borrower is the process of a compute node.
 type borrower struct{ pid, fd int }
 
 const (
-	// Chains that are being executed are looked for every lookEvery, at most looksBeforeKill times: then their process is ended. They take microseconds; a process
-	// that has to wait for a processor on a busy machine gets one by then. Looks are counted, not time: a machine that stood still itself ends no process.
+	// Chains that are being executed are looked for every lookEvery. A process that is found stopped looksBeforeKill times in a row is ended, and one that runs after
+	// looks for DeadAfter. Looks are counted, not time: a machine that stood still itself ends no process.
 	lookEvery       = time.Millisecond
 	looksBeforeKill = 250
 )
@@ -59,6 +64,7 @@ func (s *MemoryServer) offer() {
 		return
 	}
 	context.AfterFunc(s.peer.Ctx, func() { _ = l.Close() })
+	s.peer.Go(s.keepLending)
 	s.peer.Go(func() {
 		for {
 			c, err := l.AcceptUnix()
@@ -228,16 +234,24 @@ func (s *MemoryServer) lend(g *guest, r *reply, p borrower, c *net.UnixConn, pag
 	if l.control, err = openControl(int(page.Fd())); err != nil {
 		return nil, fds, err
 	}
-	l.control.until().Store(s.leasedUntil())
+	l.control.until().Store(s.lentUntil(l.target))
 	s.leaves[l.laneKey] = l
 	return l, fds, nil
 }
 
-// leasedUntil returns until when the memory node lets anything be executed on replicated numbers, on the clock of boottime: see peer.Server.Lapsed.
-func (s *MemoryServer) leasedUntil() uint64 {
-	until, ok := s.peer.LeasedUntil()
-	if !ok {
+// lentUntil returns until when some memory may be used by leaves, on the clock of boottime, unless the memory node says so again. Of a replicated number it is when the lease ends: see
+// peer.Server.Lapsed. Others go on by lanes while no coordinator is reached, so what counts is that this process runs; it ends before a lease that lasts, though.
+func (s *MemoryServer) lentUntil(t target) uint64 {
+	until, leased := s.peer.LeasedUntil()
+	soon := peer.In(s.o.DeadAfter / 2)
+	switch {
+	case t != (target{}) && !leased:
 		return math.MaxInt64
+	case t != (target{}):
+	case leased && !peer.Passed(until):
+		until = min(until, soon)
+	default:
+		until = soon
 	}
 	return uint64(max(until, 0))
 }
@@ -251,9 +265,21 @@ func (s *MemoryServer) takeBack(which func(l *leave) bool) {
 			list = append(list, l)
 		}
 	}
-	for _, l := range list {
-		l.await(s.o.Report)
-		s.drop(l)
+	for look := 1; ; look++ { // at all of them: many that are stopped cost as much as one
+		list = slices.DeleteFunc(list, func(l *leave) bool {
+			over := l.over()
+			if over {
+				s.drop(l)
+			}
+			return over
+		})
+		if len(list) == 0 {
+			return
+		}
+		time.Sleep(lookEvery)
+		for _, l := range list {
+			s.lookAt(l, look)
+		}
 	}
 }
 
@@ -268,21 +294,34 @@ func (s *MemoryServer) drop(l *leave) {
 // over reports whether nothing is being executed: it is not, or there is no process.
 func (l *leave) over() bool { return l.control.idle() || l.process.hasEnded() }
 
-// await waits until nothing is executed by a leave that was taken back. A process that stands still in the middle of a chain is ended.
-func (l *leave) await(report func(error)) {
-	for look := 1; !l.over(); look++ {
-		time.Sleep(lookEvery)
-		if look != looksBeforeKill || l.process.pid == os.Getpid() { // this process runs, so it ends the chain
-			continue
-		}
-		err := unix.PidfdSendSignal(l.process.fd, unix.SIGKILL, nil, 0)
-		if err != nil {
-			err = fmt.Errorf("process %d stands still in the middle of an operation on the memory of %v, cannot be killed, and keeps all others waiting: %w", l.process.pid, l.region.id, err)
-		} else {
-			err = fmt.Errorf("%w: process %d stood still in the middle of an operation on the memory of %v, and was killed", fabric.ErrFenced, l.process.pid, l.region.id)
-		}
-		report(err)
+// lookAt ends the process of a leave that was taken back, of which a chain does not end.
+func (s *MemoryServer) lookAt(l *leave, look int) {
+	if l.process.pid == os.Getpid() {
+		return // this process runs, so it ends the chain
 	}
+	if l.stopped++; !l.process.isStopped() {
+		l.stopped = 0
+	}
+	if l.stopped != looksBeforeKill && look != max(looksBeforeKill, int(s.o.DeadAfter/lookEvery)) {
+		return
+	}
+	err := unix.PidfdSendSignal(l.process.fd, unix.SIGKILL, nil, 0)
+	if err != nil {
+		err = fmt.Errorf("process %d stands still in the middle of an operation on the memory of %v, cannot be killed, and keeps all others waiting: %w", l.process.pid, l.region.id, err)
+	} else {
+		err = fmt.Errorf("%w: process %d stood still in the middle of an operation on the memory of %v, and was killed", fabric.ErrFenced, l.process.pid, l.region.id)
+	}
+	s.o.Report(err)
+}
+
+// isStopped reports whether the process is stopped, by a signal or a debugger.
+func (p borrower) isStopped() bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	if err != nil || p.hasEnded() { // what was read may be of another process with its number
+		return false
+	}
+	_, state, _ := strings.Cut(string(stat[max(0, bytes.LastIndexByte(stat, ')')):]), " ")
+	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t")
 }
 
 // hasEnded reports whether the process has ended: all of its threads.
@@ -292,10 +331,26 @@ func (p borrower) hasEnded() bool {
 	return err == nil && n == 1 && fds[0].Revents&unix.POLLIN != 0
 }
 
-// renewLeaves says until when the memory node's lease lasts; Mu is held.
+// keepLending renews leaves as long as the process runs.
+func (s *MemoryServer) keepLending() {
+	t := time.NewTicker(min(s.o.Heartbeat, s.o.DeadAfter/8))
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-s.peer.Ctx.Done():
+			return
+		}
+		s.peer.Mu.Lock()
+		s.renewLeaves()
+		s.peer.Mu.Unlock()
+	}
+}
+
+// renewLeaves says until when the memory may be used; Mu is held.
 func (s *MemoryServer) renewLeaves() {
 	for _, l := range s.leaves {
-		l.control.until().Store(s.leasedUntil())
+		l.control.until().Store(s.lentUntil(l.target))
 	}
 }
 

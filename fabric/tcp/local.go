@@ -23,7 +23,7 @@ import (
 //
 // It is another way to the same memory, beside the lanes. A chain goes one way or the other, as a whole, and what is executed here is done when it is posted.
 // So chains of a Port keep their order if none goes this way while one of the Port is under way on a lane; and none goes this way while anything is in limbo there.
-// Whenever the memory node has taken the leave back, or has ended, or cannot say that its lease lasts, chains go by the lanes, which know why.
+// Whenever the memory node has taken the leave back, or has ended, or has not said for some time that its memory may be used, chains go by the lanes, which know why.
 type local struct {
 	r       *remote
 	control *control
@@ -46,6 +46,10 @@ type shortcut struct {
 
 // pollEvery is how many chains of a Port are executed here until it delivers the messages that have come: clients that wait for answers of lanes do so on the way.
 const pollEvery = 32
+
+// maxLocal is how many bytes a chain moves at most that is executed here: it is short, so that it is rarely in its middle that a goroutine loses its processor, and a memory node
+// that takes a leave back does not wait.
+const maxLocal = 64 << 10
 
 // direct executes a chain by this CPU, if that is allowed, and reports whether it did.
 func (p *port) direct(c *chain, r *remote) bool {
@@ -74,7 +78,7 @@ func (l *local) execute(c *chain, slot int) bool {
 	if !l.control.begin(slot, &l.over) {
 		return false
 	}
-	if l.r.Term != 0 && peer.Passed(time.Duration(l.control.until().Load())) { // as lanes do: peer.Server.Lapsed
+	if l.lapsed() {
 		l.control.end(slot)
 		return false
 	}
@@ -87,14 +91,25 @@ func (l *local) execute(c *chain, slot int) bool {
 		ram.Perform(&ops[n], unsafe.Add(l.base, ops[n].Addr.Offset()))
 	}
 	l.control.end(slot)
-	if n < len(ops) {
-		c.refusal, c.refused = l.r.refused(statusOutOfBounds, &ops[n]), n
+	l.conclude(c, n)
+	return true
+}
+
+// lapsed reports whether another memory node may serve the number by now, as far as this one has said.
+func (l *local) lapsed() bool { return peer.Passed(time.Duration(l.control.until().Load())) }
+
+// conclude notes the outcome of a chain of which n operations were executed.
+func (l *local) conclude(c *chain, n int) {
+	if n < len(c.ops) {
+		c.refusal, c.refused = l.r.refused(statusOutOfBounds, &c.ops[n]), n
+	}
+	if l.lapsed() { // it may have stood still
+		c.refusal, c.refused = fmt.Errorf("%w: %v may be served by another memory node", fabric.ErrUnknownOutcome, l.r.MN.ID), 0
 	}
 	if l.guard.Lost() {
 		c.refusal, c.refused = fmt.Errorf("%w: this machine has no memory for that of %v", fabric.ErrUnknownOutcome, l.r.MN.ID), 0
 		l.r.short.lose(l)
 	}
-	return true
 }
 
 // end ends the use: when it returns, nothing more is executed here.

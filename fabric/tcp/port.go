@@ -144,13 +144,13 @@ func (p *port) Begin(i uint32, ops []fabric.Op) {
 		return
 	}
 	r := lanesOf(m)
-	if p.direct(c, r) {
-		c.r = r
-		return
-	}
 	bytes := 0
 	for i := range ops {
 		bytes += len(ops[i].Buf)
+	}
+	if bytes <= maxLocal && p.direct(c, r) {
+		c.r = r
+		return
 	}
 	if bytes > largeChain {
 		c.trim(r)

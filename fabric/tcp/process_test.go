@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
@@ -40,6 +41,7 @@ type childSpec struct {
 	File        string
 	Procs       int
 	Local       bool
+	DeadAfter   time.Duration
 }
 
 // child runs a role until its standard input ends.
@@ -55,7 +57,7 @@ func child(spec string) error {
 	if err != nil {
 		return err
 	}
-	o := Options{Members: c, Insecure: true, Listen: "127.0.0.1:0", Mem: s.Mem, Size: s.Size, File: s.File, Local: s.Local}
+	o := Options{Members: c, Insecure: true, Listen: "127.0.0.1:0", Mem: s.Mem, Size: s.Size, File: s.File, Local: s.Local, DeadAfter: s.DeadAfter, Heartbeat: s.DeadAfter / 5}
 	if s.Role == "serve" {
 		m, err := Serve(context.Background(), o)
 		if err != nil {
@@ -83,6 +85,8 @@ func child(spec string) error {
 		return adder(p, 5*fabric.Millisecond)
 	case "reader":
 		return reader(p)
+	case "sleeper":
+		return sleeper(p)
 	}
 	return fmt.Errorf("no role %q", s.Role)
 }
@@ -117,12 +121,9 @@ func adder(p fabric.Port, pause fabric.Time) error {
 	}
 }
 
-// reader reads all that it can in one chain, for ever.
+// reader reads as much as it can in one chain, for ever.
 func reader(p fabric.Port) error {
-	ops := make([]fabric.Op, fabric.MaxChain)
-	for i := range ops {
-		ops[i] = fabric.Read(fabric.At(0, 0), p.Alloc(readerSize))
-	}
+	ops := []fabric.Op{fabric.Read(fabric.At(0, 0), p.Alloc(readerSize))}
 	for {
 		if err := p.Do(ops); err != nil {
 			fmt.Println("stopped", err)
@@ -131,7 +132,25 @@ func reader(p fabric.Port) error {
 	}
 }
 
-const readerSize = 4 << 20
+const readerSize = maxLocal
+
+// sleeper adds to word 64 for ever, and says how often it still could after it had stood still.
+func sleeper(p fabric.Port) error {
+	ops := []fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}
+	for last := time.Now(); ; last = time.Now() {
+		err := p.Do(ops)
+		if err == nil && time.Since(last) < 500*time.Millisecond {
+			continue
+		}
+		n := 0
+		for ; err == nil; n++ {
+			err = p.Do(ops)
+		}
+		fmt.Println("after", n, err)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return nil
+	}
+}
 
 // A process is a running child.
 type process struct {

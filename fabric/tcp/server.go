@@ -231,7 +231,6 @@ func (s *MemoryServer) watch() {
 				l.conn.stalls(limit)
 			}
 		}
-		s.renewLeaves()
 		s.peer.Mu.Unlock()
 	}
 }

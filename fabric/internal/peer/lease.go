@@ -65,6 +65,9 @@ func (s *Server) LeasedUntil() (until time.Duration, ok bool) {
 // Passed reports whether a time on the clock of package boottime has come.
 func Passed(t time.Duration) bool { return boottime.Near() >= t }
 
+// In returns the time on the clock of package boottime after some time.
+func In(d time.Duration) time.Duration { return boottime.Now() + d }
+
 // Lapsed returns fabric.ErrNodeDown if the memory node's lease has run out by its own clock: compute nodes may be fenced, and replicated numbers be served by others, of which
 // it does not hear.
 func (s *Server) Lapsed() error {

@@ -1,0 +1,172 @@
+package tcp
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/coordinator/coordtest"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
+	"golang.org/x/sys/unix"
+)
+
+const soonDead = time.Second
+
+// leaveOf returns the leave of a child.
+func leaveOf(t *testing.T, s *MemoryServer, a *process) *leave {
+	t.Helper()
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
+	for _, l := range s.leaves {
+		if l.incarnation == a.incarnation {
+			return l
+		}
+	}
+	t.Fatal("the child is lent nothing")
+	return nil
+}
+
+// livesOf returns what reports whether the process of a leave lives.
+func livesOf(t *testing.T, l *leave) func() bool {
+	t.Helper()
+	fd, err := unix.PidfdOpen(l.process.pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return func() bool { return !borrower{l.process.pid, fd}.hasEnded() }
+}
+
+// try executes a chain by the CPU, if it is allowed.
+func (l *local) try() bool {
+	ops := []fabric.Op{fabric.FAA(peertest.Word, 1)}
+	return l.execute(&chain{ops: ops, all: ops}, 7)
+}
+
+// The memory of a memory node that stands still is used until a time before which no other serves its number, though it has no replicas: its compute nodes may have been given
+// up too, and hear of nothing. When it goes on its memory is used again.
+func TestLocalMemoryNodeStopped(t *testing.T) {
+	c := newTestCluster(t)
+	defer c.Close()
+	m := start(t, childSpec{Role: "serve", Coordinator: coordtest.Serve(t, c.Members.Now()), Size: 1 << 20, Local: true, DeadAfter: soonDead})
+	c.change = lends
+	l := localOf(c.Join(), 0)
+	for range 30 { // several times as long as it may be used after the last word
+		time.Sleep(soonDead / 10)
+		peertest.Await(t, "it is used", l.try)
+	}
+	m.Signal(syscall.SIGSTOP)
+	time.Sleep(soonDead * 6 / 10)
+	if l.try() {
+		t.Error("it is used when another memory node may serve the number")
+	}
+	m.Signal(syscall.SIGCONT)
+	peertest.Await(t, "it is used again", l.try)
+}
+
+// A compute node stands still, its memory node ends and another serves the number: when it goes on it executes nothing where others do not see it.
+func TestLocalStoppedWhileMemoryNodeEnds(t *testing.T) {
+	c := newTestCluster(t)
+	defer c.Close()
+	coord := coordtest.Serve(t, c.Members.Now())
+	serve := childSpec{Role: "serve", Coordinator: coord, Size: 1 << 20, Local: true, DeadAfter: soonDead}
+	m := start(t, serve)
+	n := c.Join()
+	a := start(t, childSpec{Role: "sleeper", Coordinator: coord, Local: true})
+	p := peertest.Open(t, n)
+	peertest.Await(t, "it is at work", func() bool { return peertest.Do(t, p, fabric.Load(fabric.At(0, 64)))[0].Old > 100 })
+	a.Signal(syscall.SIGSTOP)
+	m.Kill()
+	c.Members.Now().Kill(m.incarnation)
+	c.Members.Now().Kill(a.incarnation)
+	start(t, serve)
+	peertest.Await(t, "it is out of the view", func() bool { return !n.View().Live.Has(a.id.CN()) })
+	time.Sleep(soonDead)
+	a.Signal(syscall.SIGCONT)
+	if line := a.Line("after"); !strings.HasPrefix(line, "after 0 ") {
+		t.Errorf("%s: operations that succeed in memory which is another's", line)
+	}
+	a.Kill()
+}
+
+// What a chain has returned does not count if another memory node may have served the number by then.
+func TestLocalResultsTooLate(t *testing.T) {
+	c := newLocalCluster(t, 1)
+	defer c.Close()
+	l := localOf(c.Nodes[0], 0)
+	ops := []fabric.Op{fabric.FAA(peertest.Word, 1)}
+	x := &chain{ops: ops, all: ops}
+	l.conclude(x, 1)
+	if x.refusal != nil {
+		t.Error(x.refusal)
+	}
+	l.control.until().Store(0)
+	if l.conclude(x, 1); !errors.Is(x.refusal, fabric.ErrUnknownOutcome) {
+		t.Errorf("too late: %v", x.refusal)
+	}
+}
+
+// A process that runs is waited for as long as DeadAfter: a goroutine that is in the middle of a chain may wait for all others of its program.
+func TestLocalBusyProcessIsAwaited(t *testing.T) {
+	c := newTestCluster(t)
+	defer c.Close()
+	c.change = func(o *Options) { lends(o); o.DeadAfter = 3 * time.Second }
+	s := c.Serve(0, 1<<20)
+	n := c.Join()
+	coord := coordtest.Serve(t, c.Members.Now())
+	for _, ends := range []bool{true, false} {
+		a := start(t, childSpec{Role: "slow adder", Coordinator: coord, Local: true})
+		l := leaveOf(t, s, a)
+		lives := livesOf(t, l)
+		const slot = controlSlots // of no Port of the child
+		l.control.word(8 * slot).Add(1)
+		c.Members.Now().Kill(a.incarnation)
+		time.Sleep(time.Second)
+		if !lives() || !n.View().Live.Has(a.id.CN()) {
+			t.Fatal("it is not waited for")
+		}
+		if ends {
+			l.control.end(slot)
+		}
+		peertest.Await(t, "it is out of the view", func() bool { return !n.View().Live.Has(a.id.CN()) })
+		if lives() != ends {
+			t.Errorf("its chain ends: %v; it lives: %v", ends, !ends)
+		}
+		a.Kill()
+	}
+}
+
+// Many that are stopped in the middle of a chain cost one wait.
+func TestLocalManyStopped(t *testing.T) {
+	c := newTestCluster(t)
+	defer c.Close()
+	c.change = func(o *Options) { lends(o); o.DeadAfter = 10 * time.Second }
+	s := c.Serve(0, 1<<20)
+	coord := coordtest.Serve(t, c.Members.Now())
+	var lives []func() bool
+	var list []*process
+	for range 4 {
+		list = append(list, start(t, childSpec{Role: "slow adder", Coordinator: coord, Local: true}))
+	}
+	for _, a := range list {
+		l := leaveOf(t, s, a)
+		l.control.word(8 * controlSlots).Add(1)
+		a.Signal(syscall.SIGSTOP)
+		lives = append(lives, livesOf(t, l))
+	}
+	begun := time.Now()
+	s.peer.Mu.Lock()
+	s.takeBack(func(*leave) bool { return true })
+	s.peer.Mu.Unlock()
+	if d := time.Since(begun); d > 3*looksBeforeKill*lookEvery {
+		t.Errorf("it took %v", d)
+	}
+	for _, lives := range lives {
+		if lives() {
+			t.Error("one lives, and may go on")
+		}
+	}
+}
