@@ -121,7 +121,7 @@ func checkShared(fd int, size uint64) error {
 	return nil
 }
 
-// mapShared maps shared memory. A child of this process has no business with it.
+// mapShared maps shared memory. A child of this process has no business with it, and it is not in its core.
 func mapShared(fd int, size uint64) (unsafe.Pointer, error) {
 	n := uintptr(wholePages(size))
 	at, err := unix.MmapPtr(fd, 0, nil, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
@@ -129,6 +129,7 @@ func mapShared(fd int, size uint64) (unsafe.Pointer, error) {
 		return nil, fmt.Errorf("map %d bytes of shared memory: %w", n, err)
 	}
 	_ = unix.Madvise(unsafe.Slice((*byte)(at), n), unix.MADV_DONTFORK)
+	_ = unix.Madvise(unsafe.Slice((*byte)(at), n), unix.MADV_DONTDUMP)
 	return at, nil
 }
 

@@ -63,24 +63,14 @@ func (s *MemoryServer) offer() {
 		s.o.Report(fmt.Errorf("memory node %v: compute nodes of this machine reach it by its network: %w", s.ID(), err))
 		return
 	}
-	context.AfterFunc(s.peer.Ctx, func() { _ = l.Close() })
+	s.counter = peer.DoorAt(&s.peer.Config, fmt.Sprintf("memory node %v: a process of this machine asks for its memory: connection", s.ID()), l)
 	s.peer.Go(s.keepLending)
-	s.peer.Go(func() {
-		for {
-			c, err := l.AcceptUnix()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil {
-				time.Sleep(10 * time.Millisecond) // no descriptors left, perhaps
-				continue
-			}
-			s.peer.Go(func() {
-				if err := s.serveLocal(c); err != nil && !errors.Is(err, ErrLost) { // it goes by lanes, which report
-					s.o.Report(fmt.Errorf("memory node %v: a process of this machine asks for its memory: %w", s.ID(), err))
-				}
-			})
+	s.counter.Open(func(c net.Conn) error {
+		err := s.serveLocal(c.(*net.UnixConn))
+		if errors.Is(err, ErrLost) { // it goes by lanes, which report
+			return nil
 		}
+		return err
 	})
 }
 
@@ -98,6 +88,7 @@ func (s *MemoryServer) serveLocal(c *net.UnixConn) error {
 		_ = unix.Close(p.fd)
 		return err
 	}
+	_ = s.counter.Known(c) // else it has been closed
 	_ = c.SetDeadline(time.Time{})
 	var b [1]byte
 	_, _ = c.Read(b[:])

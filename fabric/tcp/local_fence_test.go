@@ -2,6 +2,8 @@ package tcp
 
 import (
 	"errors"
+	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -9,6 +11,8 @@ import (
 
 	"github.com/declock/declock/coordinator/coordtest"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/fabrictest"
+	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/internal/peertest"
 	"golang.org/x/sys/unix"
 )
@@ -167,6 +171,71 @@ func TestLocalManyStopped(t *testing.T) {
 	for _, lives := range lives {
 		if lives() {
 			t.Error("one lives, and may go on")
+		}
+	}
+}
+
+// A memory node that ends waits for chains, too.
+func TestLocalEndOfMemoryNodeWaits(t *testing.T) {
+	c := newLocalCluster(t, 1)
+	defer c.Close()
+	l := localOf(c.Nodes[0], 0)
+	if !l.control.begin(7, &l.over) {
+		t.Fatal("refused")
+	}
+	done := make(chan error)
+	go func() { done <- c.Servers[0].Close() }()
+	select {
+	case <-done:
+		t.Error("it has ended while a chain is executed")
+	case <-time.After(50 * time.Millisecond):
+		l.control.end(7)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if l.control.begin(7, &l.over) {
+		t.Error("a chain begins afterwards")
+	}
+}
+
+// What was executed on a replicated number does not count when the compute node's lease has run out.
+func TestLocalLapsedComputeNode(t *testing.T) {
+	g := localHarness{harness{change: lends}}.StartReplicated(t, fabrictest.Config{Mem: []uint64{1 << 20, 1 << 20}, CNs: 1}).(*group)
+	defer g.Close()
+	n := g.Nodes[0]
+	p := peertest.Open(t, n)
+	peertest.Await(t, "memory is lent", func() bool { return localOf(n, 0) != nil })
+	peertest.Do(t, p, fabric.FAA(peertest.Word, 1))
+	x, err := p.Post([]fabric.Op{fabric.FAA(peertest.Word, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.way.of(n.Own.Incarnation).lapsed.Store(true)
+	if err := p.Wait(x); !errors.Is(err, fabric.ErrUnknownOutcome) {
+		t.Error(err)
+	}
+}
+
+// Processes that connect and say nothing are closed for others that come.
+func TestLocalCrowd(t *testing.T) {
+	c := newLocalCluster(t, 0)
+	defer c.Close()
+	var first net.Conn
+	for i := range peer.MaxStrangers + 1 {
+		x, err := net.DialUnix("unixpacket", nil, leaveSocket(c.Servers[0].peer.Own.Addr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		if i == 0 {
+			first = x
+		}
+	}
+	_ = first.SetDeadline(time.Now().Add(handshakeTimeout / 2))
+	for n, err := 1, error(nil); n > 0; { // it is asked for a hello, and then closed
+		if n, err = first.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("the first is still open")
 		}
 	}
 }

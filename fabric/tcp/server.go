@@ -20,6 +20,7 @@ type MemoryServer struct {
 	o                   Options
 	home                *region // of its own number
 	acceptor            *acceptor
+	counter             *peer.Door // where memory is lent; nil: it is not
 	workers             []*worker
 	next                atomic.Uint32 // worker of the next connection
 	begun               time.Time
@@ -239,6 +240,9 @@ func (s *MemoryServer) watch() {
 func (s *MemoryServer) stop() {
 	if s.acceptor != nil {
 		s.acceptor.door.Close()
+	}
+	if s.counter != nil {
+		s.counter.Close()
 	}
 	for _, w := range s.workers {
 		w.poller.stop()

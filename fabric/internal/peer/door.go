@@ -94,7 +94,12 @@ func NewDoor(cfg *Config, what string) (*Door, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for %ss: %w", what, err)
 	}
-	return &Door{cfg: cfg, what: what, listener: l}, nil
+	return DoorAt(cfg, what, l), nil
+}
+
+// DoorAt returns a door at which something listens already.
+func DoorAt(cfg *Config, what string, l net.Listener) *Door {
+	return &Door{cfg: cfg, what: what, listener: l}
 }
 
 // Addr returns the address of the door.
