@@ -15,8 +15,8 @@
 //   - [Busy], what the paper compares with: one poll follows the other.
 //
 // Counters are reset before they overflow, by the client that drew the last ticket of a
-// cycle (section 4.9): until all before it have left, no client gets in, and readers do not join readers. A holder has a lease; a client that sees no progress for two leases takes those
-// before it for dead and moves the counters past them (section 4.7).
+// cycle (section 4.9): until all before it have left, no client gets in, and readers do not join readers. A holder has a lease; a client that sees no progress for two leases assumes those
+// before it to have crashed and moves the counters past them (section 4.7).
 //
 // # Differences from the paper
 //
