@@ -84,6 +84,7 @@ experiment: string
 fabric: string
 rows: list of object
   acquire_p50_us: number
+  acquire_p90_us: number
   acquire_p99_us: number
   clients: number
   cs_len: number
