@@ -217,6 +217,8 @@ var ownChains = map[string]string{
 	"server-ro": "all is messages",
 	"parlock":   "all is messages",
 	"fiss":      "all is messages",
+	"qplock":    "the swap of the tail is a CAS that is tried again, and Peterson's two words come after it",
+	"alock":     "the swap of the tail is a CAS that is tried again, and Peterson's two words come after it",
 }
 
 // A lock costs the same over RDMA as in the simulator, operation for operation and chain for chain; what a client counts is
