@@ -105,7 +105,11 @@ func TestLocks(t *testing.T) {
 	for _, name := range runnable(t) {
 		t.Run(name, func(t *testing.T) {
 			sys := setUp(t, name, 3, 8, 0)
-			locktest.Run(t, &reused{t: t}, locktest.Mechanism{Layout: sys.Layout(), Lasts: name == "drtm",
+			m, err := locks.Lookup(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			locktest.Run(t, &reused{t: t}, locktest.Mechanism{Layout: sys.Layout(), ExclusiveOnly: m.Exclusive, Lasts: name == "drtm",
 				Start: func(t testing.TB, cl fabrictest.Cluster, nodes int) locktest.Session {
 					return startLocks(t, sys, cl, nodes)
 				}})
