@@ -179,25 +179,8 @@ func TestLocalManyStopped(t *testing.T) {
 func TestLocalEndOfMemoryNodeWaits(t *testing.T) {
 	c := newLocalCluster(t, 1)
 	defer c.Close()
-	l := localOf(c.Nodes[0], 0)
-	if !l.control.begin(7, &l.over) {
-		t.Fatal("refused")
-	}
-	done := make(chan error, 1)
-	go func() {
-		c.Servers[0].peer.Quit(nil) // Close has compute nodes acknowledge it, too, which wait for their own chains
-		done <- nil
-	}()
-	select {
-	case <-done:
-		t.Error("it has ended while a chain is executed")
-	case <-time.After(50 * time.Millisecond):
-		l.control.end(7)
-		<-done
-	}
-	if l.control.begin(7, &l.over) {
-		t.Error("a chain begins afterwards")
-	}
+	// Close has compute nodes acknowledge it, too, which wait for their own chains.
+	waitsForAChain(t, localOf(c.Nodes[0], 0), func() { c.Servers[0].peer.Quit(nil) })
 }
 
 // What was executed on a replicated number does not count when the compute node's lease has run out.

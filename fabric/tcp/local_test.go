@@ -239,26 +239,31 @@ func TestLocalEnds(t *testing.T) {
 	c := newLocalCluster(t, 1)
 	defer c.Close()
 	r := remoteOf(c.Nodes[0], 0)
-	l := r.short.local.Load()
-	if !l.control.begin(7, &l.over) {
+	waitsForAChain(t, r.short.local.Load(), r.End)
+}
+
+// waitsForAChain checks that what ends the use of a local waits for a chain that is being executed there, and that none begins afterwards.
+func waitsForAChain(t *testing.T, l *local, end func()) {
+	t.Helper()
+	const slot = 7
+	if !l.control.begin(slot, &l.over) {
 		t.Fatal("refused")
 	}
 	ended := make(chan struct{})
 	go func() {
-		r.End()
+		end()
 		close(ended)
 	}()
-	peertest.Await(t, "it ends", func() bool { return !r.Up.Load() })
 	select {
 	case <-ended:
 		t.Error("it has ended while a chain is executed")
-	case <-time.After(20 * time.Millisecond):
+	case <-time.After(50 * time.Millisecond):
 	}
-	l.control.end(7)
+	l.control.end(slot)
 	<-ended
-	if l.control.begin(7, &l.over) {
+	if l.control.begin(slot, &l.over) {
 		t.Error("a chain begins afterwards")
-		l.control.end(7)
+		l.control.end(slot)
 	}
 }
 
