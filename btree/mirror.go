@@ -37,7 +37,10 @@ func (c *Client) outlast(try func() error) error {
 	if !c.t.h.Replicated() {
 		return try()
 	}
-	return c.session.Outlast(c.t.h.Parts, func() bool { return c.uncertain || !c.t.h.OthersAnswer(c.l) }, try)
+	return c.session.Outlast(try, func(err error) error {
+		begun := func() bool { return c.uncertain || !c.t.h.OthersAnswer(c.l) }
+		return handle.Outlast(c.l, c.t.h.Parts, c.session.Since, err, begun, try)
+	})
 }
 
 // do executes a chain of READs on a part. Without a lock it waits while the memory node is being replaced.

@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
 	"github.com/declock/declock/memory/reclaim"
 	"github.com/declock/declock/memory/slab"
@@ -34,9 +35,10 @@ type Client struct {
 	key   [MaxKey]byte // of the operation in work, so that it may lie in what Get returned
 	table []byte       // buckets sampled by evict
 
-	copies   bool      // it is a Copy's
-	mirrored *mirrored // of a client that has changed replicated memory
-	walk     walk      // of a client that reclaims
+	copies   bool           // it is a Copy's
+	mirrored *mirrored      // of a client that has changed replicated memory
+	backups  memory.Backups // of the change under way
+	walk     walk           // of a client that reclaims
 
 	object Object // of Update: here, since it is given away
 	large  large  // of a client that has met values in segments

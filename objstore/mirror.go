@@ -7,6 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
 )
 
@@ -33,11 +34,15 @@ type slotChange struct {
 // the bucket under the lock without its overflow blocks, or nil. begun: the backups may have some of it, so the change may still come to be, whatever becomes of the
 // chain of the release; with nil, all have it.
 func (c *Client) mirror(n *handle.Part, bucket fabric.Addr, first []byte, before []fabric.Op, changes ...slotChange) (begun bool, err error) {
-	b, err := n.Region.Backups(c.port)
-	if err == nil {
-		err = b.Require()
+	if c.backups, err = n.Region.Backups(c.port); err != nil {
+		return false, err
 	}
-	if err != nil || b.None() {
+	return c.mirrorTo(&c.backups, n, bucket, first, before, changes...)
+}
+
+// mirrorTo is mirror with the backups as the operation has found them.
+func (c *Client) mirrorTo(b *memory.Backups, n *handle.Part, bucket fabric.Addr, first []byte, before []fabric.Op, changes ...slotChange) (begun bool, err error) {
+	if err := b.Require(); err != nil || b.None() {
 		return false, err
 	}
 	blocks, err := c.wholeBucket(n, bucket, first)
@@ -120,9 +125,10 @@ func (c *Client) read(k *work) []byte {
 
 // mirrorChange is mirror for the change of a key's operation. If it fails, it releases the lock, with nothing changed at the primary.
 func (c *Client) mirrorChange(k *work, before []fabric.Op, x slotChange) (begun bool, err error) {
-	b, err := k.n.Region.Backups(c.port)
+	c.backups, err = k.n.Region.Backups(c.port)
+	b := &c.backups
 	if k.term, k.epoch = b.Term(), b.Epoch(); err == nil {
-		begun, err = c.mirror(k.n, k.bucket, c.read(k), before, x)
+		begun, err = c.mirrorTo(b, k.n, k.bucket, c.read(k), before, x)
 		k.mirrored = c.port.Now()
 	}
 	if k.begun = begun; err != nil {

@@ -69,7 +69,7 @@ func (c *Client) getUnregistered(k *work) (Item, error) {
 			case s == absent, s == present && k.h.expired(c.Clock()):
 				return Item{}, ErrNotFound
 			case s == present:
-				return c.item(k), nil
+				return c.item(k, c.now()), nil
 			}
 		}
 	}

@@ -312,7 +312,7 @@ func (c *Client) takeValues(dst []byte) []byte {
 		case present:
 			c.stats.Gets++
 			from := len(dst)
-			u.result.Item, u.result.Large, u.result.Err = c.item(&u.work), nil, nil
+			u.result.Item, u.result.Large, u.result.Err = c.item(&u.work, c.now()), nil, nil
 			dst = append(dst, u.result.Value...)
 			u.result.Value = dst[from:len(dst):len(dst)]
 		}

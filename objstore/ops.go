@@ -74,17 +74,17 @@ func (c *Client) getOnce(k *work) (Item, error) {
 	if err := c.l.Release(&c.hold, before); err != nil {
 		return Item{}, fmt.Errorf("objstore: %w", err)
 	}
-	return c.item(k), nil
+	return c.item(k, now), nil
 }
 
-// item returns the object that was found, for the user.
-func (c *Client) item(k *work) Item {
+// item returns the object that was found, for the user. now is the second of the store's clock.
+func (c *Client) item(k *work, now uint32) Item {
 	v := c.value(k)
 	if !k.segment {
 		c.stats.Hits++
 	}
 	c.stats.BytesRead += uint64(len(v))
-	return k.h.item(v, c.now())
+	return k.h.item(v, now)
 }
 
 // item returns an object with a value, for the user.

@@ -10,11 +10,17 @@ func (c *Client) outlast(k *work, try func() error) error {
 	if !k.n.Replicated() {
 		return try()
 	}
-	fresh := *k
-	return c.session.Outlast([]*handle.Part{k.n}, func() bool { return k.begun }, func() error {
-		*k = fresh
-		return try()
+	return c.session.Outlast(try, func(err error) error {
+		return handle.Outlast(c.l, []*handle.Part{k.n}, c.session.Since, err, func() bool { return k.begun }, func() error {
+			*k = k.anew()
+			return try()
+		})
 	})
+}
+
+// anew returns the work as it was before anything was found.
+func (k *work) anew() work {
+	return work{place: k.place, n: k.n, key: k.key, need: k.need, unregistered: k.unregistered, head: k.head, value: k.value, at: k.at, segment: k.segment, list: k.list, tail: k.tail}
 }
 
 // succeeded waits for what becomes of a change that all backups have, when the release with it has failed: see handle.Part.Succeeded.

@@ -157,12 +157,15 @@ func (c *Client) getUnlocked(k *work) (it Item, done bool, err error) {
 	case s == absent:
 		return Item{}, true, ErrNotFound
 	}
-	now := c.Clock()
+	now := c.session.Since // the clock costs as much as a tenth of a get by the own CPU
+	if now == 0 || c.nowS != 0 || k.h.expiry.second != 0 {
+		now = c.Clock()
+	}
 	switch {
 	case k.h.expired(now), c.stale(k, uint32(now/fabric.Second)):
 		return Item{}, false, nil // another client may have given it more time since
 	}
-	return c.item(k), true, nil
+	return c.item(k, uint32(now/fabric.Second)), true, nil
 }
 
 // miss returns ErrNotFound if a look without the lock finds that the key is not there: for operations that do

@@ -69,6 +69,13 @@ func (s *Session) refusal() error {
 // End ends an operation of the user.
 func (s *Session) End() { s.Use.End() }
 
+// Occupy is Begin after an operation has lent the session to code of the user, which may have ended in the middle of another one.
+func (s *Session) Occupy() {
+	if !s.Use.Busy() {
+		s.Use.Begin()
+	}
+}
+
 // Closed reports whether the client has been closed.
 func (s *Session) Closed() bool { return s.closed }
 
@@ -164,13 +171,17 @@ func (s *Session) ready(needs func(part int) bool) error {
 	}
 }
 
-// Outlast is Outlast for the client's operation, which may have begun within another.
-func (s *Session) Outlast(parts []*Part, begun func() bool, try func() error) error {
+// Outlast is Outlast for the client's operation, which may have begun within another. again is Outlast with all that it needs, for when try has failed.
+func (s *Session) Outlast(try func() error, again func(err error) error) error {
 	if s.Since == 0 {
 		s.Since = s.l.Port().Now()
 		defer func() { s.Since = 0 }()
 	}
-	return Outlast(s.l, parts, s.Since, try(), begun, try)
+	err := try()
+	if err != nil {
+		err = again(err)
+	}
+	return err
 }
 
 // await calls try, which has failed with err, again and again while a part is missing of which the memory node is being replaced.
