@@ -10,10 +10,6 @@ import (
 )
 
 const (
-	// waitYields is how often a client yields before it parks. On a node
-	// with work to do each yield lets another client run; on an idle node
-	// all of them take about a microsecond.
-	waitYields = 12
 	// waitSpin is the rest of a wait that is not worth parking for.
 	waitSpin = 20 * fabric.Microsecond
 	// waitShort is a wait that must end on time; see alarm. A longer one may
@@ -131,7 +127,7 @@ func (b *Box) Take(m *fabric.Message) bool {
 
 // Recv is fabric.Port.Recv.
 func (b *Box) Recv(deadline fabric.Time) (m fabric.Message, err error) {
-	for round := 0; ; round++ {
+	for {
 		if b.closed.Load() {
 			return m, fabric.ErrClosed
 		}
@@ -155,13 +151,11 @@ func (b *Box) Recv(deadline fabric.Time) (m fabric.Message, err error) {
 		if b.interrupted.Load() {
 			return m, fabric.ErrInterrupted
 		}
-		if round == 1 {
-			b.waits()
-		}
-		if round < waitYields || left < waitSpin {
+		if left < waitSpin {
 			runtime.Gosched()
 			continue
 		}
+		b.waits()
 		b.park(waitMessage, deadline)
 	}
 }

@@ -38,6 +38,7 @@ type node struct {
 	m      *mapping
 	asleep *atomic.Uint64
 	hint   *atomic.Uint64
+	woken  atomic.Bool // a client of this node was woken, for which no other has made room yet
 	bell   *os.File
 
 	drainMu sync.Mutex

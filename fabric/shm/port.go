@@ -47,6 +47,8 @@ type postedChain struct {
 	use  uint32 // of this entry: a Pending is good for one
 	open bool
 	err  error
+
+	onlyRead bool
 }
 
 func (n *node) newPort(box *inbox.Box) *port {
@@ -109,9 +111,7 @@ func (p *port) do(ops []fabric.Op, local bool) error {
 	}
 	// What has come is delivered behind the chain, not before it: the chain may
 	// be what others wait for.
-	if p.n.hint.Load() != 0 && p.n.drain() {
-		runtime.Gosched()
-	}
+	p.poll(onlyReads(ops))
 	return err
 }
 
@@ -121,6 +121,26 @@ func (p *port) Near(fabric.MemID) bool { return true }
 // DoLocal is fabric.Local.DoLocal: there is no other way than the CPU.
 func (p *port) DoLocal(ops []fabric.Op) error {
 	return p.do(ops, true)
+}
+
+// poll delivers what has come. The client that this wakes goes first: the lock that it was granted is held from now on. But a client whose chain did
+// more than read may itself hold a lock, for which others wait: it goes on, and the next one whose chain only reads makes room.
+func (p *port) poll(onlyRead bool) {
+	if p.n.hint.Load() != 0 && p.n.drain() {
+		p.n.woken.Store(true)
+	}
+	if onlyRead && p.n.woken.Load() && p.n.woken.Swap(false) {
+		runtime.Gosched()
+	}
+}
+
+func onlyReads(ops []fabric.Op) bool {
+	for i := range ops {
+		if ops[i].Kind != fabric.OpRead {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *port) count(ops []fabric.Op, local bool) {
@@ -146,7 +166,7 @@ func (p *port) Post(ops []fabric.Op) (fabric.Pending, error) {
 	p.free = p.free[:last]
 	c := &p.posted[i]
 	c.use++
-	c.open = true
+	c.open, c.onlyRead = true, onlyReads(ops)
 	p.count(ops, false)
 	c.err = p.execute(ops)
 	return fabric.Pending(c.use)<<32 | fabric.Pending(i), nil
@@ -162,9 +182,7 @@ func (p *port) Wait(pending fabric.Pending) error {
 	err := c.err
 	c.open, c.err = false, nil
 	p.free = append(p.free, i)
-	if p.n.hint.Load() != 0 && p.n.drain() {
-		runtime.Gosched()
-	}
+	p.poll(c.onlyRead)
 	return err
 }
 
@@ -178,7 +196,9 @@ func (p *port) Send(to fabric.ClientID, m *fabric.Message) error {
 		p.stats.SentLocal++
 		own := *m
 		own.From = p.ID()
-		p.n.table.Deliver(to.Index(), &own)
+		if p.n.table.Deliver(to.Index(), &own) {
+			runtime.Gosched() // the woken client goes first: with the lock that it may have been handed
+		}
 		return nil
 	}
 	if p.n.fenced() {
