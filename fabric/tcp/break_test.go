@@ -248,9 +248,9 @@ func TestRestOfAFailedChainIsNotExecuted(t *testing.T) {
 	}
 	l.mu.Lock()
 	l.fall(fabric.ErrNodeDown, nil, laneDown)
-	l.resume(conn, &r, first)
+	l.resume(conn, l.ride(conn, &r), &r, first)
 	l.mu.Unlock()
-	l.unlead()
+	l.lead.Unlock()
 	if err := <-done; !errors.Is(err, fabric.ErrNodeDown) {
 		t.Errorf("a chain on a memory node out of reach: %v", err)
 	}

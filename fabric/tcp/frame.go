@@ -20,12 +20,12 @@ import (
 //	24     |                      incarnation of the connecting                     |
 //	32     |                        incarnation of the called                       |
 //	40     |             revision of the state that the connecting acts on          |
-//	48     |                      number of the next frame (lanes)                  |
+//	48     |            tag (lanes)             | number of the next frame (lanes)  |
 //	56     |               epoch                |      replica       |    memory    |
 //	       +------------------------------------------------------------------------+
 //
-// The last word is 0, unless a lane is to memory whose number is replicated (docs/replication.md): it says which number (8 bits), in which epoch, and
-// of which replica (24 bits): 0 is the primary.
+// The tag names the lane on a connection for several (roleShared). The last word is 0, unless a lane is to memory whose number is replicated (docs/replication.md): it says which number
+// (8 bits), in which epoch, and of which replica (24 bits): 0 is the primary.
 //
 // It is answered:
 //
@@ -61,12 +61,15 @@ const (
 	roleLane  role = 1 // a compute node's operations on a memory node
 	roleLink  role = 2 // messages from one compute node to another
 	roleLocal role = 3 // on a unix socket: a compute node that would reach memory by its own CPU (lend.go); number is the key of the memory
+	// roleShared is a connection for frames of lanes, of one incarnation and index, that have been let in over connections of their own. Their frames, and the answers, have the tags of the lanes.
+	roleShared role = 4
 )
 
 // Capabilities of a memory node.
 const (
 	capMasked   = 1 << 0
 	capAtomic16 = 1 << 1
+	capShared   = 1 << 2 // frames of lanes to replicated numbers may go on a connection with roleShared
 )
 
 // A hello opens a connection.
@@ -128,7 +131,7 @@ func (h *hello) decode(b *[helloSize]byte) error {
 	}
 	h.target = decodeTarget(target)
 	switch {
-	case h.role < roleLane || h.role > roleLocal:
+	case h.role < roleLane || h.role > roleShared:
 		return fmt.Errorf("%w: a connection with role %d", ErrProtocol, h.role)
 	case h.index >= maxLanes:
 		return fmt.Errorf("%w: lane %d, at most %d", ErrProtocol, h.index, maxLanes)
@@ -220,7 +223,7 @@ func (r *reply) decode(b *[replySize]byte) (text int, err error) {
 //	+------------------------------------------------------------------------+
 //
 // Of chains and answers, number is the number of the frame on its lane (32 bits, it wraps), and above it the
-// key of the memory. Of messages it is the number of the first message; of acknowledgements,
+// key of the memory, or, on a connection for several lanes, the lane's tag. Of messages it is the number of the first message; of acknowledgements,
 // how many messages have been delivered.
 const (
 	headerSize = 16
@@ -281,6 +284,7 @@ const (
 	statusMisaligned
 	statusBadKey
 	statusUnsupported
+	statusCut // the lane has been cut, on a connection with roleShared
 )
 
 // ackNow asks the receiver of messages to acknowledge them at once.

@@ -138,7 +138,10 @@ func (s *stream) settle(conn *switchConn, deadAfter time.Duration, wakes bool) (
 			return err
 		}
 	}
-	conn.Conn = s.sock
+	if conn.Conn = s.sock; s.tls != nil {
+		s.cipher = &ciphertext{sock: s.sock}
+		conn.Conn = s.cipher
+	}
 	return nil
 }
 

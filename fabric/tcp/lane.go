@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -36,30 +35,25 @@ const (
 	laneEnded // this epoch of the memory node has ended, or this node has
 )
 
-// A lane is a connection to a memory node, and what follows it when it breaks.
+// A lane is a connection to some memory of a memory node, and what follows it when it breaks.
 //
 // Many clients share it. A client that posts a chain appends it to what is pending, and writes all that has gathered, unless
-// another is writing. A client that waits for an answer reads, unless another is
-// reading: it spins for a while, then it parks, and it takes the answers of others along. While another reads, a client
-// is parked until its answer has come. When a reader leaves and others still wait, the pump, a
-// goroutine of the lane, reads for them.
+// another is writing. Its frames go on a wire: its own connection, or one for several lanes.
 type lane struct {
 	r     *remote
 	index uint16
+	tag   uint32 // of the lane, on a shared wire: no other lane of the node has it
 
-	lead    sync.Mutex // held by the reader
-	in      []byte     // of the reader: bytes that have come
-	have    int
-	spinner spinner      // of the reader
-	parked  atomic.Int32 // clients that wait for another to read
-	kick    chan struct{}
-	first   chan struct{} // closed when it has been tried to connect for the first time
-	tried   sync.Once
+	lead   sync.Mutex   // held while answers are taken, and while it is connected anew
+	parked atomic.Int32 // clients that wait for another to read
+	kick   chan struct{}
+	first  chan struct{} // closed when it has been tried to connect for the first time
+	tried  sync.Once
 
-	conn     atomic.Pointer[stream] // nil unless up; changed under mu
+	conn     atomic.Pointer[stream] // its own; nil unless up; changed under mu
+	wire     atomic.Pointer[wire]   // where its frames go; nil unless up; changed under mu
 	posted   atomic.Uint32          // number of the next frame; changed under mu
 	answered atomic.Uint32          // frames before it are answered; changed by the reader
-	batch    atomic.Uint32          // answers that the last read brought
 	left     atomic.Int32           // chains that are under way and were left behind
 	limbo    atomic.Int32           // those of them that change memory, and 1 if severed: see limbo.go
 	severed  atomic.Bool            // it is down, and frames may lie in the connection of before
@@ -69,15 +63,14 @@ type lane struct {
 	cause   error      // why it is not up, for clients
 	why     error      // why it could not be connected
 	refused int        // how often the memory node has refused it since it was up; changed by the pump
-	room    *sync.Cond // when there may be room, or nothing is being written
+	room    *sync.Cond // when there may be room
 	roomers int        // that wait for room
 	split   int        // chains that are queued in part
 	pending []byte     // frames that were not written
 	spare   []byte     // a buffer for pending
 	written uint32     // frames before it were given to the connection
-	writing bool       // a goroutine writes
-	old     []*stream  // that have broken, and are to be closed
-	key     uint32     // of the memory
+	old     []*stream  // that have broken, and are to be closed: none of them is a wire's
+	mark    uint32     // of its frames: the key of the memory, or on a shared wire its tag
 	ring    []sent     // of frames without answer, by number
 	seen    uint32     // by watch: answered
 	stalled int        // by watch: how often nothing had moved
@@ -97,7 +90,7 @@ type sent struct {
 }
 
 func newLane(r *remote, index uint16) *lane {
-	l := &lane{r: r, index: index, kick: make(chan struct{}, 1), first: make(chan struct{}), ring: make([]sent, ringSize), in: make([]byte, readFrames*maxFrame)}
+	l := &lane{r: r, index: index, tag: r.n.tags.Add(1), kick: make(chan struct{}, 1), first: make(chan struct{}), ring: make([]sent, ringSize)}
 	l.room = sync.NewCond(&l.mu)
 	l.ctx, l.cancel = context.WithCancel(r.n.Ctx)
 	l.kickPump()
@@ -166,7 +159,9 @@ func (l *lane) waitRoom() {
 	}
 	l.roomers++
 	l.parked.Add(1)
-	l.kickPump()
+	if w := l.wire.Load(); w != nil {
+		w.kickPump()
+	}
 	l.room.Wait()
 	l.parked.Add(-1)
 	l.roomers--
@@ -187,60 +182,35 @@ func (l *lane) push(c *chain, at cursor) cursor {
 
 // seal puts the header of a frame in pending; mu is held.
 func (l *lane) seal(start int, number uint32, count int) {
-	h := header{length: len(l.pending) - start, kind: frameChain, count: count, number: laneNumber(number, l.key)}
+	h := header{length: len(l.pending) - start, kind: frameChain, count: count, number: laneNumber(number, l.mark)}
 	h.put(l.pending[start:])
 }
 
 // flush writes what is pending, unless another goroutine does or there is no connection; mu is held, and
 // released while the kernel works.
 func (l *lane) flush() {
-	if l.writing || l.state != laneUp || len(l.pending) == 0 {
+	w := l.wire.Load()
+	if w == nil || len(l.pending) == 0 || !w.claim(l) {
 		return
 	}
-	l.writing = true
-	wrote := false
-	if l.batch.Load() > 1 || l.posted.Load()-l.answered.Load() > 1 {
-		// Others are at work: what they are about to post can go along.
-		l.mu.Unlock()
-		runtime.Gosched()
-		l.mu.Lock()
-	}
-	for len(l.pending) > 0 && l.state == laneUp {
-		conn := l.conn.Load()
-		if conn.backlogged() > 0 {
-			l.kickPump() // the reader goes on when there is room
-			break
-		}
-		out := l.pending
-		l.pending, l.spare = l.spare[:0], nil
-		l.written = l.posted.Load()
-		l.mu.Unlock()
-		err := conn.write(out)
-		l.mu.Lock()
-		wrote = true
-		if cap(out) <= keepBuffer {
-			l.spare = out[:0]
-		}
-		if err != nil {
-			l.broke(conn, err)
-		}
-	}
-	l.writing = false
-	// Clients that wait for room call flush, too: they must not wake each other for nothing.
-	if l.roomers > 0 && wrote || l.state != laneUp {
-		l.room.Broadcast()
-	}
+	l.mu.Unlock()
+	w.write()
+	l.mu.Lock()
 }
 
-// broke notes that a connection has failed; mu is held.
+// broke notes that its connection, or its wire, has failed; mu is held.
 func (l *lane) broke(conn *stream, err error) {
 	if l.conn.Load() != conn || l.state != laneUp {
 		return
 	}
 	l.state, l.cause = laneBroken, fmt.Errorf("%w: %v: %w", ErrLost, l.r.MN.ID, err)
 	l.conn.Store(nil)
+	w := l.wire.Swap(nil)
 	conn.end()
-	l.old = append(l.old, conn)
+	if w.conn != conn {
+		l.old = append(l.old, conn)
+	}
+	w.leave(l)
 	l.kickPump()
 }
 
@@ -257,9 +227,9 @@ func (l *lane) await(c *chain) bool {
 	if c.isDone() {
 		return true
 	}
-	if l.lead.TryLock() {
-		l.reads(c)
-		l.unlead()
+	if w := l.wire.Load(); w != nil && w.lead.TryLock() {
+		w.reads(c)
+		w.unlead()
 		if c.isDone() {
 			return true
 		}
@@ -268,8 +238,8 @@ func (l *lane) await(c *chain) bool {
 	done := true
 	if c.state.CompareAndSwap(chainUnderWay, chainParked) {
 		// The reader may have left before it could see that a client is parked.
-		if l.lead.TryLock() {
-			l.unlead()
+		if w := l.wire.Load(); w != nil && w.lead.TryLock() {
+			w.unlead()
 		}
 		for waits := true; waits; {
 			if !c.limit.over.Load() {
@@ -291,133 +261,6 @@ func (l *lane) await(c *chain) bool {
 	}
 	l.parked.Add(-1)
 	return done
-}
-
-// unlead ends reading, and has the pump read if clients still wait.
-func (l *lane) unlead() {
-	l.lead.Unlock()
-	if l.parked.Load() > 0 || l.left.Load() > 0 {
-		l.kickPump()
-	}
-}
-
-// needed reports whether a reader has to go on: until its own chain is done, or, if it is the pump, as long
-// as clients are parked or bytes wait for room.
-func (l *lane) needed(c *chain, conn *stream) bool {
-	if c != nil {
-		return !c.isDone() && !c.limit.over.Load()
-	}
-	return l.parked.Load() > 0 || l.left.Load() > 0 || conn.backlogged() > 0
-}
-
-// reads reads answers, until it is not needed any more or there is no connection; lead is held.
-func (l *lane) reads(c *chain) {
-	now := l.r.n.Now
-	for look := true; ; {
-		conn := l.conn.Load()
-		if conn == nil || !l.needed(c, conn) {
-			return
-		}
-		// What TLS has taken from the socket and not handed out yet wakes nobody.
-		if t := now(); !(look && conn.tls != nil) && !l.spinner.again(t) {
-			if !l.park(conn) {
-				return
-			}
-			l.spinner.parked(now() - t)
-		}
-		n, err := l.poll(conn)
-		look = n > 0
-		switch {
-		case err != nil:
-			l.mu.Lock()
-			l.broke(conn, err)
-			l.mu.Unlock()
-			return
-		case n > 0:
-			l.spinner.found()
-			if c == nil {
-				runtime.Gosched() // the woken clients go first
-			}
-		}
-	}
-}
-
-// park waits until there may be something to read, or another goroutine is to go on; lead is held. Messages that come meanwhile are delivered. It
-// returns false if the connection has no wakeup any more.
-func (l *lane) park(conn *stream) bool {
-	if conn.backlogged() == 0 {
-		mail := l.r.n.mail
-		own, messages := conn.parkInKernel(mail.set())
-		if messages {
-			mail.poll()
-		}
-		if own || messages {
-			return true
-		}
-	}
-	return conn.park() == nil || conn.unparked()
-}
-
-// poll takes what has come, and writes what there is room for; lead is held.
-func (l *lane) poll(conn *stream) (n int, err error) {
-	if conn.backlogged() > 0 {
-		left, err := conn.flush()
-		if err != nil {
-			return 0, err
-		}
-		if left == 0 {
-			l.mu.Lock()
-			l.flush()
-			l.mu.Unlock()
-		}
-	}
-	n, err = conn.read(l.in[l.have:])
-	if err != nil {
-		if isAgain(err) {
-			err = nil
-		}
-		return 0, err
-	}
-	l.have += n
-	return n, l.handle()
-}
-
-// handle handles the answers that have come as a whole; lead is held.
-func (l *lane) handle() error {
-	at, answers := 0, uint32(0)
-	posted := l.posted.Load()
-	var h header
-	for {
-		ok, err := h.parse(l.in[at:l.have])
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
-		number := l.answered.Load()
-		if h.kind != frameAnswer || uint32(h.number) != number || number == posted {
-			return fmt.Errorf("%w: frame %d, of kind %d, where the answer to %d is due", ErrProtocol, uint32(h.number), h.kind, number)
-		}
-		e := &l.ring[number%ringSize]
-		if err := l.finish(e, &h, l.in[at+headerSize:at+h.length]); err != nil {
-			return err
-		}
-		at += h.length
-		answers++
-	}
-	if answers > 0 {
-		l.have = copy(l.in, l.in[at:l.have])
-		l.batch.Store(answers)
-		if l.parked.Load() > 0 {
-			l.mu.Lock()
-			if l.roomers > 0 {
-				l.room.Broadcast()
-			}
-			l.mu.Unlock()
-		}
-	}
-	return nil
 }
 
 // finish takes the answer to a frame.
@@ -465,7 +308,7 @@ func (l *lane) complete(c *chain) {
 	}
 }
 
-// run is the pump: it reads for parked clients, and connects.
+// run connects the lane, and again when it has broken.
 func (l *lane) run() {
 	var retry <-chan time.Time
 	for {
@@ -481,10 +324,6 @@ func (l *lane) run() {
 		state := l.state
 		l.mu.Unlock()
 		switch state {
-		case laneUp:
-			if conn := l.conn.Load(); conn != nil {
-				l.reads(nil)
-			}
 		case laneBroken:
 			l.recover(l.r.n.DeadAfter)
 		case laneDown:
@@ -496,14 +335,14 @@ func (l *lane) run() {
 		}
 		l.mu.Unlock()
 		l.tried.Do(func() { close(l.first) })
-		l.unlead()
+		l.lead.Unlock()
 		if state == laneEnded {
 			return
 		}
 	}
 }
 
-// end ends the lane: when it returns, nothing more is sent. The pump ends the chains that wait.
+// end ends the lane: when it returns, nothing more is sent but what has been given to the connection. Its goroutine ends the chains that wait.
 func (l *lane) end() {
 	l.cancel()
 	l.breakUp()
@@ -522,14 +361,10 @@ func (l *lane) breakUp() {
 func (l *lane) recover(within time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.writing {
-		l.room.Wait()
-	}
-	// They are not in use any more.
 	for _, conn := range l.old {
 		conn.close()
 	}
-	l.old, l.have = nil, 0
+	l.old = nil
 	first := l.posted.Load()
 	for begun := time.Now(); ; {
 		if l.ctx.Err() != nil {
@@ -538,13 +373,20 @@ func (l *lane) recover(within time.Duration) {
 		}
 		l.mu.Unlock()
 		conn, r, err := l.r.dial(l.ctx, l.index, first)
+		var w *wire
+		if err == nil {
+			w = l.ride(conn, &r)
+		}
 		l.mu.Lock()
 		switch {
 		case err == nil && l.ctx.Err() == nil:
-			l.resume(conn, &r, first)
+			l.resume(conn, w, &r, first)
 			return
 		case err == nil: // ended meanwhile: nothing may be sent over it
-			conn.close()
+			w.leave(l)
+			if w.conn != conn {
+				conn.close()
+			}
 			l.fall(l.r.Refusal(), &refusal{reply: r}, laneEnded)
 			return
 		}
@@ -571,6 +413,18 @@ func (l *lane) recover(within time.Duration) {
 		}
 		l.mu.Lock()
 	}
+}
+
+// ride puts the lane, which has been let in over a connection of its own, on the wire that it shares with others, or else on that connection.
+func (l *lane) ride(conn *stream, r *reply) *wire {
+	if l.r.Term != 0 && r.caps&capShared != 0 {
+		if w := l.r.trunks[l.index].join(l); w != nil {
+			return w
+		}
+	}
+	w := l.r.n.newWire(conn, false)
+	w.join(l)
+	return w
 }
 
 // suspectAfter is how long a lane waits, after a memory node has refused it, before it tries again and then takes the memory node for one that has ended.
@@ -630,7 +484,7 @@ func (l *lane) firstOf(n uint32) *sent {
 }
 
 // resume goes on over a new connection on which the next frame has a number; mu and lead are held.
-func (l *lane) resume(conn *stream, r *reply, first uint32) {
+func (l *lane) resume(conn *stream, w *wire, r *reply, first uint32) {
 	l.failUnknown(r, l.cause)
 	var keep []sent
 	for n := l.answered.Load(); n != l.posted.Load(); n++ {
@@ -643,7 +497,9 @@ func (l *lane) resume(conn *stream, r *reply, first uint32) {
 		}
 	}
 	l.cut()
-	l.key = r.key
+	if l.mark = r.key; w.shared {
+		l.mark = l.tag
+	}
 	l.pending = l.pending[:0]
 	l.answered.Store(first)
 	for i, e := range keep {
@@ -657,7 +513,13 @@ func (l *lane) resume(conn *stream, r *reply, first uint32) {
 	l.written = first
 	l.state, l.cause, l.why, l.stalled, l.refused = laneUp, nil, nil, 0, 0
 	l.conn.Store(conn)
+	l.wire.Store(w)
 	l.room.Broadcast()
+	if w.over.Load() { // it has failed before it could break this lane
+		l.broke(conn, ErrLost)
+		return
+	}
+	w.kickPump() // clients may be parked
 	l.flush()
 	l.r.short.ask(l.r, r.key)
 }
@@ -690,18 +552,24 @@ func (l *lane) fall(why error, no *refusal, state laneState) {
 
 // watch is called now and then: it gives the connection up when an answer is due and none has come limit times.
 func (l *lane) watch(limit int) {
+	if w := l.wire.Load(); w != nil && l.stalls(limit) {
+		w.fail(errors.New("no answer"))
+	}
+}
+
+func (l *lane) stalls(limit int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	answered := l.answered.Load()
-	conn := l.conn.Load()
-	if conn == nil || answered == l.posted.Load() || answered != l.seen {
+	if l.wire.Load() == nil || answered == l.posted.Load() || answered != l.seen {
 		l.seen, l.stalled = answered, 0
-		return
+		return false
 	}
-	if l.stalled++; l.stalled >= limit {
-		l.stalled = 0
-		l.broke(conn, errors.New("no answer"))
+	if l.stalled++; l.stalled < limit {
+		return false
 	}
+	l.stalled = 0
+	return true
 }
 
 // mute reports whether an answer is due, and none had come when it was called so often before: whether there is a connection or not.

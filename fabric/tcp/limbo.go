@@ -105,7 +105,9 @@ func (l *lane) leave(c *chain) bool {
 			break
 		}
 	}
-	l.kickPump() // it reads the answer
+	if w := l.wire.Load(); w != nil {
+		w.kickPump() // it reads the answer
+	}
 	return true
 }
 
@@ -236,8 +238,8 @@ func (p *port) expire() {
 		r := lanesOf(m)
 		r.wakeLimbo()
 		l := r.lanes[p.Lane%len(r.lanes)]
-		if conn := l.conn.Load(); conn != nil {
-			conn.unpark()
+		if w := l.wire.Load(); w != nil {
+			w.conn.unpark()
 		}
 		l.mu.Lock()
 		l.room.Broadcast()

@@ -54,6 +54,9 @@ const maxLocal = 64 << 10
 // direct executes a chain by this CPU, if that is allowed, and reports whether it did.
 func (p *port) direct(c *chain, r *remote) bool {
 	l := r.short.local.Load()
+	if l != nil && p.HasWoken() {
+		runtime.Gosched() // the woken client goes first
+	}
 	if l == nil || r.limbo.Load() > 0 || p.isOnLane(r) || !l.execute(c, 1+p.Lane%controlSlots) {
 		return false
 	}
@@ -78,7 +81,7 @@ func (l *local) execute(c *chain, slot int) bool {
 	if !l.control.begin(slot, &l.over) {
 		return false
 	}
-	if l.lapsed() {
+	if now := peer.Near(); l.lapsed(now) || l.r.LeasedAt(now) != nil { // one look at the clock, for it costs as much as a short chain
 		l.control.end(slot)
 		return false
 	}
@@ -96,14 +99,16 @@ func (l *local) execute(c *chain, slot int) bool {
 }
 
 // lapsed reports whether another memory node may serve the number by now, as far as this one has said.
-func (l *local) lapsed() bool { return peer.Passed(time.Duration(l.control.until().Load())) }
+func (l *local) lapsed(now time.Duration) bool { return now >= time.Duration(l.control.until().Load()) }
 
 // conclude notes the outcome of a chain of which n operations were executed.
 func (l *local) conclude(c *chain, n int) {
 	if n < len(c.ops) {
 		c.refusal, c.refused = l.r.refused(statusOutOfBounds, &c.ops[n]), n
 	}
-	if l.lapsed() { // it may have stood still
+	now := peer.Near() // it may have stood still
+	c.lease = l.r.LeasedAt(now)
+	if l.lapsed(now) {
 		c.refusal, c.refused = fmt.Errorf("%w: %v may be served by another memory node", fabric.ErrUnknownOutcome, l.r.MN.ID), 0
 	}
 	if l.guard.Lost() {

@@ -218,6 +218,7 @@ func (p *mail) drain(l *inLink) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c != nil {
+		c.stream.refresh()
 		// What has come by now, and no more: a node that was declared dead may go on sending for ever.
 		limit, _ := unix.IoctlGetInt(c.stream.fd, unix.TIOCINQ)
 		for n, more := 0, true; more && n <= limit+inBuffer; {

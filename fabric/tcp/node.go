@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peer"
@@ -15,6 +16,7 @@ type node struct {
 	acceptor *acceptor
 	mail     *mail
 	arrived  map[member.Incarnation]*inLink // by sender; changed under Mu
+	tags     atomic.Uint32                  // of lanes
 }
 
 // Join makes the process a compute node of a cluster, with the lowest number

@@ -36,6 +36,7 @@ type port struct {
 	chains []*chain // by their entries in the Port's table; nil until they are used
 
 	executed uint32 // chains, by this CPU
+	waited   uint64 // the last of this process's waits that was this one's
 }
 
 // States of a chain.
@@ -57,7 +58,9 @@ type chain struct {
 	failure atomic.Pointer[fabric.ChainError] // of those that were sent: the first
 	r       *remote                           // where it is executed; nil: nowhere
 	lane    *lane                             // nil: it was executed when it was posted
+	lease   error                             // of one without a lane: of this node, when it had been executed
 	backup  bool                              // it goes to a backup
+	lone    bool                              // while it was under way last nobody else waited
 	limit   *limit                            // the port's
 	results sync.Mutex                        // held while results are taken, or it is left
 	changes bool                              // left: it changes memory
@@ -152,6 +155,10 @@ func (p *port) Begin(i uint32, ops []fabric.Op) {
 		c.r = r
 		return
 	}
+	if c.refusal = r.Leased(); c.refusal != nil {
+		c.ops, c.refused = nil, 0
+		return
+	}
 	if bytes > largeChain {
 		c.trim(r)
 	}
@@ -187,6 +194,9 @@ func (p *port) End(i uint32) error {
 	if c.lane != nil && c.backup {
 		defer p.limit.backups.Add(-1)
 	}
+	if c.lane != nil {
+		c.lone = p.isLone()
+	}
 	if c.lane != nil && !c.lane.await(c) {
 		return p.leave(i)
 	}
@@ -197,10 +207,25 @@ func (p *port) End(i uint32) error {
 		err = &fabric.ChainError{Index: c.refused, Op: c.all[c.refused], Err: c.refusal}
 	}
 	if err == nil && c.r != nil {
-		err = c.r.Counts(&c.all[0])
+		lease := c.lease
+		if c.lane != nil {
+			lease = c.r.Leased()
+		}
+		err = c.r.Counts(&c.all[0], lease)
 	}
 	c.ops, c.all, c.lane, c.r = nil, nil, nil, nil
 	return err
+}
+
+// waits counts the waits of this process's clients.
+var waits atomic.Uint64
+
+// isLone reports whether the client is about to wait, and no other of its process has begun to wait since it last did, nor was woken by it. Then no other
+// wants the processor, as far as one can see.
+func (p *port) isLone() bool {
+	n, last := waits.Add(1), p.waited
+	p.waited = n
+	return !p.HasWoken() && n == last+1
 }
 
 // WoundUp is peer.Mover.WoundUp.

@@ -142,9 +142,11 @@ func sleeper(p fabric.Port) error {
 		if err == nil && time.Since(last) < 500*time.Millisecond {
 			continue
 		}
-		n := 0
-		for ; err == nil; n++ {
-			err = p.Do(ops)
+		n := 0 // the first may have been over before it stood still
+		for err == nil {
+			if err = p.Do(ops); err == nil {
+				n++
+			}
 		}
 		fmt.Println("after", n, err)
 		_, _ = io.Copy(io.Discard, os.Stdin)

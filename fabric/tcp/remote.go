@@ -9,14 +9,16 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/member"
 )
 
 // A remote is a memory node in one of its epochs, as a compute node uses it.
 type remote struct {
 	peer.Remote
-	n     *node
-	lanes []*lane
-	short shortcut
+	n      *node
+	lanes  []*lane
+	trunks []*trunk // by lane
+	short  shortcut
 
 	limbo   atomic.Int32 // of all lanes
 	limboMu sync.Mutex
@@ -40,6 +42,7 @@ func (n *node) Reach(m peer.Served) *peer.Remote {
 	r.Lanes, r.short.first = r, make(chan struct{})
 	r.Up.Store(true)
 	r.settled = sync.NewCond(&r.limboMu)
+	r.trunks = n.trunksTo(m.MN.Incarnation)
 	for i := range n.o.Lanes {
 		r.lanes = append(r.lanes, newLane(r, uint16(i)))
 	}
@@ -49,9 +52,24 @@ func (n *node) Reach(m peer.Served) *peer.Remote {
 	return &r.Remote
 }
 
+// trunksTo returns what lanes to a memory node, as a process, share. Mu of the node is held.
+func (n *node) trunksTo(host member.Incarnation) []*trunk {
+	for m := range n.Remotes {
+		if r := lanesOf(m); m.MN.Incarnation == host {
+			return r.trunks
+		}
+	}
+	list := make([]*trunk, n.o.Lanes)
+	for i := range list {
+		list[i] = new(trunk)
+	}
+	return list
+}
+
 // dial connects a lane.
 func (r *remote) dial(ctx context.Context, index uint16, first uint32) (*stream, reply, error) {
 	h := r.hello(roleLane, index, first)
+	h.number |= uint64(r.lanes[index].tag) << 32
 	s, a, err := dial(ctx, &r.n.Config, peer.MemoryNode(r.Host, r.MN.Addr), h, true)
 	if err != nil {
 		return nil, a, err

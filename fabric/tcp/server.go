@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,13 +25,15 @@ type MemoryServer struct {
 	workers             []*worker
 	next                atomic.Uint32 // worker of the next connection
 	begun               time.Time
+	riders              sync.Map // of *laneConn by riderKey: those of which frames may come on shared connections
 
 	// Under Mu of peer.
 
 	copies []*region // of replicated numbers, its own among them
 	format func(fabric.Copy) error
 	lanes  map[laneKey]*served
-	gone   []laneKey // of those in lanes whose node has gone, the oldest first
+	shared map[laneKey]*laneConn // connections for frames of several lanes; their targets are 0
+	gone   []laneKey             // of those in lanes whose node has gone, the oldest first
 
 	leaves          map[laneKey]*leave
 	executedLocally uint64 // chains, by leaves that are no more
@@ -41,6 +44,13 @@ type laneKey struct {
 	incarnation member.Incarnation
 	index       uint16
 	target      target
+}
+
+// A riderKey names a lane to a replicated number by the tag that its frames have on a shared connection.
+type riderKey struct {
+	incarnation member.Incarnation
+	index       uint16
+	tag         uint32
 }
 
 // A served is a lane as the memory node knows it: it outlives its connections.
@@ -61,7 +71,7 @@ func Serve(ctx context.Context, o Options) (*MemoryServer, error) {
 		return nil, err
 	}
 	p := &peer.Server{}
-	s := &MemoryServer{MemoryServer: p, peer: p, o: o, begun: time.Now(), lanes: map[laneKey]*served{}, leaves: map[laneKey]*leave{}}
+	s := &MemoryServer{MemoryServer: p, peer: p, o: o, begun: time.Now(), lanes: map[laneKey]*served{}, shared: map[laneKey]*laneConn{}, leaves: map[laneKey]*leave{}}
 	p.Init(o.config(), peer.Lender{Renew: s.renew, Evict: s.evict, Suspended: func() error { return nil }, Stop: s.stop, Release: s.release})
 	if err := s.open(ctx); err != nil {
 		p.End(err)
@@ -129,6 +139,12 @@ func (s *MemoryServer) evict(st *member.State) {
 			l.conn.cut()
 		}
 	}
+	for k, c := range s.shared {
+		if st == nil || !st.Has(k.incarnation) {
+			c.cut()
+			delete(s.shared, k)
+		}
+	}
 	for ; len(s.gone) > maxGone; s.gone = s.gone[1:] {
 		delete(s.lanes, s.gone[0])
 	}
@@ -139,7 +155,12 @@ func (s *MemoryServer) evict(st *member.State) {
 
 // admit answers a hello.
 func (s *MemoryServer) admit(g guest) (reply, func(*stream), error) {
-	if g.role != roleLane {
+	enter := s.enter
+	switch g.role {
+	case roleLane:
+	case roleShared:
+		enter = s.enterShared
+	default:
 		return reply{}, nil, fmt.Errorf("%w: this is %v, which takes no links", ErrProtocol, s.ID())
 	}
 	var r reply
@@ -147,7 +168,7 @@ func (s *MemoryServer) admit(g guest) (reply, func(*stream), error) {
 	err := s.peer.Await(s.peer.Ctx, func(*member.State) (err error) {
 		s.peer.Mu.Lock()
 		defer s.peer.Mu.Unlock()
-		r, take, err = s.enter(&g)
+		r, take, err = enter(&g)
 		return err
 	})
 	return r, take, err
@@ -157,7 +178,7 @@ func (s *MemoryServer) admit(g guest) (reply, func(*stream), error) {
 func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) {
 	key := laneKey{member.Incarnation(g.from), g.index, g.target}
 	x := s.home
-	r = reply{caps: capMasked | capAtomic16, epoch: s.peer.Own.Epoch}
+	r = reply{caps: capMasked | capAtomic16 | capShared, epoch: s.peer.Own.Epoch}
 	if g.target != (target{}) {
 		if x = s.copyOf(g.target.id); x == nil {
 			x = s.home // it refuses
@@ -191,7 +212,26 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 	r.known, r.number = true, uint64(l.executed)
 	conn := newLaneConn(s, x, l, uint32(g.number))
 	l.conn = conn
+	conn.tag, conn.key = uint32(g.number>>32), r.key
+	if key.target != (target{}) && conn.tag != 0 {
+		s.riders.Store(conn.rider(), conn)
+	}
 	return r, func(st *stream) { s.begin(conn, st) }, nil
+}
+
+// enterShared lets a member in for frames of its lanes; Mu is held.
+func (s *MemoryServer) enterShared(g *guest) (r reply, take func(*stream), err error) {
+	if _, err := s.peer.Client(g.caller()); err != nil {
+		return r, nil, err
+	}
+	key := laneKey{member.Incarnation(g.from), g.index, target{}}
+	if old := s.shared[key]; old != nil {
+		old.cut()
+	}
+	conn := newLaneConn(s, nil, &served{laneKey: key}, 0)
+	s.shared[key] = conn
+	st, _ := s.peer.State()
+	return reply{caps: capMasked | capAtomic16 | capShared, epoch: s.peer.Own.Epoch, revision: st.Revision}, func(st *stream) { s.begin(conn, st) }, nil
 }
 
 // begin serves a connection that was let in.
@@ -209,6 +249,9 @@ func (s *MemoryServer) left(c *laneConn) {
 	defer s.peer.Mu.Unlock()
 	if c.lane.conn == c {
 		c.lane.conn = nil
+	}
+	if s.shared[c.lane.laneKey] == c {
+		delete(s.shared, c.lane.laneKey)
 	}
 }
 
@@ -231,6 +274,9 @@ func (s *MemoryServer) watch() {
 			if l.conn != nil {
 				l.conn.stalls(limit)
 			}
+		}
+		for _, c := range s.shared {
+			c.stalls(limit)
 		}
 		s.peer.Mu.Unlock()
 	}

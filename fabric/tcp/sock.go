@@ -239,10 +239,35 @@ func (s *sock) SetWriteDeadline(time.Time) error { return nil }
 // afterwards.
 type switchConn struct{ net.Conn }
 
+// A ciphertext is what TLS reads from: a sock, but for the read that follows one which has taken all that there was: TLS asks for more each time until there is none. What comes
+// meanwhile is found by who waits for the socket: it is ready as long as there is something in it.
+type ciphertext struct {
+	*sock
+	drained bool // the next read finds nothing
+}
+
+func (c *ciphertext) Read(b []byte) (n int, err error) {
+	if c.drained {
+		c.drained = false
+		return 0, errAgain
+	}
+	n, err = c.sock.Read(b)
+	c.drained = 0 < n && n < len(b)
+	return n, err
+}
+
 // A stream is a connection on which frames go: a sock, or TLS on one.
 type stream struct {
 	*sock
-	tls *tls.Conn
+	tls    *tls.Conn
+	cipher *ciphertext // below tls
+}
+
+// refresh makes the next read look at the connection. It is for a reader that does not wait for the socket.
+func (s *stream) refresh() {
+	if s.cipher != nil {
+		s.cipher.drained = false
+	}
 }
 
 // read is Read, through TLS.

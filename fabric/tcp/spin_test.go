@@ -3,6 +3,9 @@ package tcp
 import (
 	"testing"
 	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peertest"
 )
 
 func TestParseRunnable(t *testing.T) {
@@ -47,5 +50,47 @@ func TestSpinner(t *testing.T) {
 	machine.until.Store(1 << 62)
 	if k.again(1) {
 		t.Fatal("a waiter spins on a crowded machine")
+	}
+}
+
+// A client is lone while no other of its process begins to wait between two waits of its own, unless it has woken one.
+func TestLoneClients(t *testing.T) {
+	c := newTestCluster(t)
+	defer c.Close()
+	c.Serve(0, 1<<20)
+	n := c.Join()
+	a, b := peertest.Open(t, n).(*port), peertest.Open(t, n).(*port)
+	const tries = 20
+	lone, woken := 0, 0
+	for range tries {
+		a.isLone()
+		if a.isLone() {
+			lone++
+		}
+		b.isLone()
+		if a.isLone() {
+			t.Fatal("lone, though another has begun to wait")
+		}
+		came := make(chan error)
+		go func() {
+			_, err := b.Recv(fabric.Forever)
+			came <- err
+		}()
+		time.Sleep(time.Millisecond) // until it is parked
+		if err := a.Send(b.ID(), &fabric.Message{Kind: fabric.MsgUser}); err != nil {
+			t.Fatal(err)
+		}
+		if !a.isLone() {
+			woken++
+		}
+		if err := <-came; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lone < tries/2 {
+		t.Errorf("a client that waits again and again was lone %d times of %d", lone, tries)
+	}
+	if woken < tries/2 {
+		t.Errorf("one that has woken another was lone %d times of %d", tries-woken, tries)
 	}
 }

@@ -55,9 +55,6 @@ func breakConn(l *lane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.broke(l.conn.Load(), errors.New("broken"))
-	for l.writing {
-		l.room.Wait()
-	}
 }
 
 // A chain of which a part is queued is interrupted, and then its connection breaks: its outcome is unknown if the queued part may have changed
@@ -107,12 +104,12 @@ func halfQueued(t *testing.T, lanes int, reachable, executed bool) {
 			t.Fatal(err)
 		}
 		l.mu.Lock()
-		l.resume(conn, &r, first)
+		l.resume(conn, l.ride(conn, &r), &r, first)
 	} else {
 		l.fall(fabric.ErrNodeDown, nil, laneDown)
 	}
 	l.mu.Unlock()
-	l.unlead()
+	l.lead.Unlock()
 	err := p.Wait(i)
 	if !errors.Is(err, fabric.ErrUnknownOutcome) || fabric.Refused(err) {
 		t.Errorf("a chain of which a part was given to a connection that has broken: %v", err)

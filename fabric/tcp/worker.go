@@ -24,7 +24,9 @@ type laneConn struct {
 	watched
 	s      *MemoryServer
 	lane   *served
-	region *region
+	region *region // nil: it is for frames of several lanes
+	tag    uint32  // of the lane, on a shared connection; 0: it has none
+	key    uint32  // of the memory, when the lane was let in
 
 	exec   sync.Mutex // held while frames are executed
 	isCut  atomic.Bool
@@ -37,7 +39,8 @@ type laneConn struct {
 	in      [readFrames * maxFrame]byte
 	have    int // bytes of in that hold frames
 	out     []byte
-	waiting bool // for room, not for frames
+	waiting bool        // for room, not for frames
+	riders  []*laneConn // whose frames have come here
 
 	sent atomic.Uint64 // writes of answers so far
 
@@ -54,10 +57,14 @@ func newLaneConn(s *MemoryServer, r *region, l *served, expect uint32) *laneConn
 	return c
 }
 
+// rider returns by what frames of the lane are found that come on a shared connection.
+func (c *laneConn) rider() riderKey { return riderKey{c.lane.incarnation, c.lane.index, c.tag} }
+
 // cut shuts the connection out: when it returns, nothing more of it is executed. It waits for the frame that is
 // being executed, and not for those behind it.
 func (c *laneConn) cut() {
 	c.isCut.Store(true)
+	c.s.riders.CompareAndDelete(c.rider(), c)
 	c.exec.Lock()
 	st := c.stream.Load()
 	c.exec.Unlock()
@@ -207,6 +214,9 @@ func (c *laneConn) execute(n *workerStats) (full bool, err error) {
 	}
 	c.exec.Lock()
 	defer c.exec.Unlock()
+	if c.region == nil {
+		return c.executeShared(n)
+	}
 	if c.lane.target.epoch != 0 {
 		if err := c.s.peer.Lapsed(); err != nil {
 			return false, err

@@ -65,6 +65,9 @@ func (s *Server) LeasedUntil() (until time.Duration, ok bool) {
 // Passed reports whether a time on the clock of package boottime has come.
 func Passed(t time.Duration) bool { return boottime.Near() >= t }
 
+// Near is boottime.Near.
+func Near() time.Duration { return boottime.Near() }
+
 // In returns the time on the clock of package boottime after some time.
 func In(d time.Duration) time.Duration { return boottime.Now() + d }
 

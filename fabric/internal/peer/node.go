@@ -25,6 +25,7 @@ type Node struct {
 
 	net     Network
 	member  member.Member
+	leased  member.Leased // the same; nil: it has no lease
 	agent   fabric.Port
 	closed  atomic.Bool
 	fenced  atomic.Bool
@@ -117,6 +118,7 @@ func (n *Node) Enter(ctx context.Context, addr string) (member.Member, error) {
 // ready begins to let others in and to follow states. No other node knows of this one yet.
 func (n *Node) ready(m member.Member) {
 	n.member, n.Own = m, m.CN()
+	n.leased, _ = m.(member.Leased)
 	n.Table = inbox.NewTable(n.Own.ID, n.net)
 	st, _ := m.State()
 	n.Act(st) // others may ask at once

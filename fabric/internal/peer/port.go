@@ -34,6 +34,7 @@ type Port struct {
 	backup *Remote // to which the present chain goes; nil: to what serves the number
 	stats  fabric.Stats
 	rng    rand.PCG
+	woke   bool // another client, since HasWoken was asked
 
 	turn     atomic.Uint32 // which goroutine the chains belong to
 	entries  []entry
@@ -182,7 +183,7 @@ func (p *Port) check(ops []fabric.Op) error {
 	return p.Arena.Check(ops)
 }
 
-// Find returns a memory node as this Port has attached to it, or why it takes nothing.
+// Find returns a memory node as this Port has attached to it, or why it takes nothing. Whether this node may act there yet is another matter: Remote.Leased.
 func (p *Port) Find(id fabric.MemID) (*Remote, error) {
 	n := p.n
 	if p.backup != nil {
@@ -193,9 +194,6 @@ func (p *Port) Find(id fabric.MemID) (*Remote, error) {
 	}
 	r := p.remote[id]
 	if r != nil && r.Up.Load() && !n.fenced.Load() {
-		if r.Term != 0 {
-			return r, n.lapsed()
-		}
 		return r, nil
 	}
 	now := n.remotes[id].Load()
@@ -251,7 +249,7 @@ func (p *Port) Send(to fabric.ClientID, m *fabric.Message) error {
 		p.stats.SentLocal++
 		own := *m
 		own.From = p.ID()
-		p.n.Table.Deliver(to.Index(), &own)
+		p.woke = p.n.Table.Deliver(to.Index(), &own) || p.woke
 		return nil
 	}
 	l, err := p.n.link(cn)
@@ -262,6 +260,13 @@ func (p *Port) Send(to fabric.ClientID, m *fabric.Message) error {
 		p.stats.Sent++
 	}
 	return err
+}
+
+// HasWoken reports whether a message from here has woken another client of the node since it was asked last: that client should run before this one waits.
+func (p *Port) HasWoken() bool {
+	woke := p.woke
+	p.woke = false
+	return woke
 }
 
 // Abandon is fabric.Port.Abandon.

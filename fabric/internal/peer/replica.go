@@ -21,8 +21,7 @@ func (p *Port) Replicas(mem fabric.MemID) (g fabric.Replicas, err error) {
 	if err != nil || r.Term == 0 {
 		return g, err
 	}
-	st, _ := p.n.State()
-	now := st.Group(mem)
+	now := p.n.Latest().Group(mem)
 	if now == nil || now.Epoch != r.MN.Epoch {
 		return g, fmt.Errorf("%w: backups of %v", fabric.ErrStaleEpoch, mem)
 	}
@@ -69,7 +68,7 @@ func (p *Port) findBackup() (*Remote, error) {
 	case !r.Up.Load():
 		return nil, r.Refusal()
 	}
-	return r, p.n.lapsed()
+	return r, nil
 }
 
 // backup returns a backup of a number in an epoch, and begins to use it if it is not in use yet: few operations need one.

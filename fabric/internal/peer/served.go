@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/internal/boottime"
 )
 
 // A Served is a memory-node number as it is served in a state: by the memory node that has joined with it, or, if it is replicated, by its primary.
@@ -65,13 +67,30 @@ func isServed(st *member.State, s *Served) bool {
 	return ok && now.Same(s)
 }
 
-// Counts returns why the results of a chain that a memory node has executed do not count; nil: they do. A number that is replicated may have another primary, of which this node has
-// not heard: so the node goes by its lease (docs/replication.md), as it did when the chain was posted. And one of which it has heard is believed no more.
-func (r *Remote) Counts(op *fabric.Op) error {
+// Leased returns fabric.ErrFenced if the memory is that of a replicated number, and this node's lease has run out: others may go on without it.
+func (r *Remote) Leased() error {
 	if r.Term == 0 {
 		return nil
 	}
-	err := r.Node.lapsed()
+	return r.LeasedAt(boottime.Near())
+}
+
+// LeasedAt is Leased at a time on the clock of package boottime, which is the present.
+func (r *Remote) LeasedAt(now time.Duration) error {
+	if r.Term == 0 || r.Node.leased == nil || r.Node.leased.LeasedUntil() > now {
+		return nil
+	}
+	return Fenced(r.Node.Own.ID, errLapsed)
+}
+
+// Counts returns why the results of a chain that a memory node has executed do not count; nil: they do. A number that is replicated may have another primary, of which this node has
+// not heard: so the node goes by its lease (docs/replication.md), as it did when the chain was posted: lease is what Leased returned when the chain had ended. And one of which it
+// has heard is believed no more.
+func (r *Remote) Counts(op *fabric.Op, lease error) error {
+	if r.Term == 0 {
+		return nil
+	}
+	err := lease
 	if err == nil && !r.Up.Load() {
 		err = fmt.Errorf("%v is served by another memory node", r.MN.ID)
 	}

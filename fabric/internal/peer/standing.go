@@ -23,8 +23,9 @@ const judgeAgain = 50 * time.Millisecond
 type Standing struct {
 	mu     sync.Mutex
 	state  *member.State
-	newer  chan struct{} // closed when there is a newer one
-	shut   bool          // no node is let in
+	latest atomic.Pointer[member.State] // the same, for those that do not wait for a newer one
+	newer  chan struct{}                // closed when there is a newer one
+	shut   bool                         // no node is let in
 	epochs [fabric.MaxMem + 1]atomic.Uint32
 }
 
@@ -38,6 +39,9 @@ func (s *Standing) State() (*member.State, <-chan struct{}) {
 	return s.state, s.newer
 }
 
+// Latest returns the state, nil before the first: State at a lower price.
+func (s *Standing) Latest() *member.State { return s.latest.Load() }
+
 // Take takes over a state, and returns the one before. It is for one goroutine at a time. If st is not newer,
 // nothing changes, and ok is false.
 func (s *Standing) Take(st *member.State) (old *member.State, ok bool) {
@@ -48,6 +52,7 @@ func (s *Standing) Take(st *member.State) (old *member.State, ok bool) {
 		return old, false
 	}
 	s.state = st
+	s.latest.Store(st)
 	for _, m := range st.Memory() {
 		if e := &s.epochs[m.ID&fabric.MaxMem]; e.Load() < m.Epoch {
 			e.Store(m.Epoch)
@@ -70,6 +75,7 @@ func (s *Standing) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state, s.shut = nil, true
+	s.latest.Store(nil)
 	s.wake()
 }
 

@@ -1,0 +1,183 @@
+package tcp
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/internal/peer"
+	"github.com/declock/declock/fabric/internal/peertest"
+	"github.com/declock/declock/fabric/member"
+)
+
+// Of number 1 a compute node has a lane to the copy on memory node 0.
+var wordOf1 = fabric.At(1, peertest.Word.Offset())
+
+// copyOf1 executes operations at the backup of number 1, which is on memory node 0.
+func (g *group) copyOf1(ops ...fabric.Op) (fabric.Pending, error) {
+	g.t.Helper()
+	rep := g.port.(fabric.Replicator)
+	r, err := rep.Replicas(1)
+	if err != nil || r.N != 1 {
+		g.t.Fatal(r, err)
+	}
+	return rep.PostBackup(&r, 0, ops)
+}
+
+// newSharing returns a group in which memory node 0 serves number 0, and has a backup of number 1, and the lanes of a compute node to both.
+func newSharing(t *testing.T) (g *group, own, other *lane) {
+	g = newSilenceGroup(t)
+	peertest.Await(t, "number 1 is served", func() bool {
+		return g.port.Reattach(1, g.n.MemoryEpoch(1)) == nil && g.port.Do([]fabric.Op{fabric.Load(wordOf1)}) == nil
+	})
+	p, err := g.copyOf1(fabric.Store(wordOf1, 1)) // there is a lane
+	if err == nil {
+		err = g.port.Wait(p)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	own = remoteOf(g.n, 0).lanes[0]
+	for _, r := range *g.n.backupsOf(1) {
+		other = r.lanes[0]
+	}
+	if w := own.wire.Load(); w == nil || !w.shared || other.wire.Load() != w {
+		t.Fatal("the lanes to one memory node share no wire")
+	}
+	return g, own, other
+}
+
+func (n *node) backupsOf(id fabric.MemID) *[]*remote {
+	list := new([]*remote)
+	for m := range n.Remotes {
+		if m.MN.ID == id && m.Backup != 0 {
+			*list = append(*list, lanesOf(m))
+		}
+	}
+	return list
+}
+
+// served returns the connection by which a lane was let in.
+func (g *group) served(s *MemoryServer, l *lane) *laneConn {
+	r := l.r
+	return s.connOf(g.t, laneKey{g.n.Own.Incarnation, l.index, target{id: r.MN.ID, replica: r.Backup, epoch: r.MN.Epoch}})
+}
+
+// A promotion cuts one lane of those that share a wire. What is under way on the other succeeds.
+func TestPromotionCutsOneLane(t *testing.T) {
+	g, own, other := newSharing(t)
+	wire, first := other.wire.Load(), g.served(g.p, own)
+	conn := g.served(g.p, other)
+	conn.exec.Lock() // it is not executed yet
+	pending, err := g.copyOf1(fabric.FAA(wordOf1, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := g.now().Epoch
+	g.wish(member.Promote, g.now().Replicas[1].Host)
+	peertest.Await(t, "the compute node knows", func() bool { return g.n.MemoryEpoch(0) > epoch })
+	peertest.Await(t, "the lane to number 0 is cut", first.isCut.Load)
+	time.Sleep(20 * time.Millisecond)
+	conn.exec.Unlock()
+	if err := g.port.Wait(pending); err != nil {
+		t.Errorf("a chain on the lane that is not cut: %v", err)
+	}
+	if other.wire.Load() != wire {
+		t.Error("the lane that is not cut has been connected anew")
+	}
+	g.usable(g.port)
+}
+
+// A lane breaks while a frame of it waits on the wire, and is connected anew: the frame is executed once.
+func TestFrameOfALaneOfBefore(t *testing.T) {
+	g, own, _ := newSharing(t)
+	wire := own.wire.Load()
+	shared := g.p.sharedOf(g.n)
+	shared.exec.Lock() // what comes on the wire waits
+	pending, err := g.port.Post([]fabric.Op{fabric.FAA(peertest.Word, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := own.conn.Load()
+	breakConn(own)
+	peertest.Await(t, "the lane is connected anew", func() bool { c := own.conn.Load(); return c != nil && c != before })
+	if own.wire.Load() != wire {
+		t.Error("it is on another wire")
+	}
+	shared.exec.Unlock()
+	if err := g.port.Wait(pending); err != nil {
+		t.Error(err)
+	}
+	peertest.Do(t, g.port, fabric.Load(peertest.Word))
+	if got := g.word(g.p); got != 1 {
+		t.Errorf("an FAA was executed %d times", got)
+	}
+	if own.wire.Load() != wire {
+		t.Error("the wire has broken")
+	}
+}
+
+func (s *MemoryServer) sharedOf(n *node) (c *laneConn) {
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
+	return s.shared[laneKey{n.Own.Incarnation, 0, target{}}]
+}
+
+// A wire breaks: its lanes are connected again, and share another one. What was executed is not executed again.
+func TestSharedWireBreaks(t *testing.T) {
+	g, own, other := newSharing(t)
+	for i := range uint64(20) {
+		wire := own.wire.Load()
+		var pending [2]fabric.Pending
+		var err [2]error
+		pending[0], err[0] = g.port.Post([]fabric.Op{fabric.FAA(peertest.Word, 1)})
+		pending[1], err[1] = g.copyOf1(fabric.Store(wordOf1, i))
+		wire.conn.end()
+		for k := range pending {
+			if err[k] == nil {
+				err[k] = g.port.Wait(pending[k])
+			}
+			if err[k] != nil && !errors.Is(err[k], fabric.ErrUnknownOutcome) {
+				t.Fatal(err[k])
+			}
+		}
+		peertest.Await(t, "both are connected again", func() bool {
+			_ = g.port.Do([]fabric.Op{fabric.Load(peertest.Word)}) // it finds that the wire has broken
+			w := own.wire.Load()
+			return w != nil && w != wire && w.shared && other.wire.Load() == w
+		})
+		if got := g.word(g.p); got > i+1 {
+			t.Fatalf("%d FAAs were executed %d times", i+1, got)
+		}
+	}
+}
+
+// On a shared connection a compute node reaches nothing to which no lane of its own leads.
+func TestSharedConnectionLetsNothingIn(t *testing.T) {
+	g, own, _ := newSharing(t)
+	h := hello{role: roleShared, cn: uint8(g.n.Own.ID), index: 9, caps: capMasked, from: uint64(g.n.Own.Incarnation), to: uint64(g.p.peer.Own.Incarnation)}
+	s, _, err := dial(t.Context(), &g.n.Config, peer.MemoryNode(0, g.p.peer.Own.Addr), h, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	frame, _, count, _ := appendChain(nil, []fabric.Op{fabric.FAA(peertest.Word, 1)}, cursor{})
+	f := header{length: len(frame), kind: frameChain, count: count, number: laneNumber(own.posted.Load(), own.tag)}
+	f.put(frame)
+	if err := s.write(frame); err != nil {
+		t.Fatal(err)
+	}
+	var answer header
+	var b [headerSize]byte
+	peertest.Await(t, "an answer", func() bool {
+		_, err := s.read(b[:])
+		return err == nil
+	})
+	if ok, err := answer.parse(b[:]); !ok || err != nil || answer.status != statusCut || answer.number != f.number {
+		t.Errorf("%+v, %v", answer, err)
+	}
+	if got := g.word(g.p); got != 0 {
+		t.Errorf("the word is %d", got)
+	}
+}
