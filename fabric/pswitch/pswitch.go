@@ -92,6 +92,12 @@ func (p *Pass) Update(a *Array, i int, change func(old uint64) uint64) (old uint
 // Send sends a packet to a client when the pass is over. m is copied.
 func (p *Pass) Send(to fabric.ClientID, m *fabric.Message) { p.send(to, m) }
 
+// Recirculate has a packet go through the stages again when the pass is over, in a pass of its own. Other packets may come between. It is not lost. m is copied.
+func (p *Pass) Recirculate(m *fabric.Message) { p.send(Itself, m) }
+
+// Itself is to whom a switch sends what it recirculates: the number of no client.
+const Itself fabric.ClientID = 0
+
 // A Switch runs a program.
 type Switch struct {
 	program Program

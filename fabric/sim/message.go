@@ -193,7 +193,7 @@ func (c *Cluster) deliver(i uint32) {
 		c.note(StepDeliver, in.From, uint64(f.to), uint64(in.Kind))
 		c.observeMessage(StepDeliver, f)
 		c.freeFlight(i)
-		if src != nil && n.knows(src) { // not news of the fabric itself
+		if src != nil && !n.waits && n.knows(src) { // not news of the fabric itself
 			c.process(n, in)
 		}
 		return

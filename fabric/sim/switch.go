@@ -40,7 +40,8 @@ func (n *Node) SwitchStats() SwitchStats {
 }
 
 // AddSwitch adds a programmable switch. It has the number of a compute node, by which clients send it messages: each is a packet for the
-// program, and half-way as far as a message to another compute node. No client runs on it. Faults of the model are drawn from the cluster's seed.
+// program, and half-way as far as a message to another compute node. No client runs on it. Faults of the model are drawn from the cluster's seed. If the cluster has already run, packets
+// are lost until all members have acknowledged that it is there. One that has been killed (Kill) may be followed by another, which gets its number if that is the lowest free one.
 func (c *Cluster) AddSwitch(program pswitch.Program, model SwitchModel) *Node {
 	for _, p := range []float64{model.Drop, model.Twice, model.Late} {
 		if p < 0 || p > 1 || p > 0 && model.Late+model.Twice > 0 && model.LateNs < 1 {
@@ -91,6 +92,10 @@ func (c *Cluster) process(n *Node, in fabric.Message) {
 // sendPacket is how the program of a switch sends.
 func (n *Node) sendPacket(to fabric.ClientID, m *fabric.Message) {
 	c, d := n.c, n.device
+	if to == pswitch.Itself {
+		c.post(d.start+max(d.model.Pass, 1), evDeliver, c.newFlight(*m, n, n, fabric.AgentOf(n.id)), 0)
+		return
+	}
 	dst := c.cns[to.CN()]
 	if dst == nil || !n.knows(dst) {
 		return

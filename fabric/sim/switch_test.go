@@ -102,3 +102,44 @@ func TestSwitchFaults(t *testing.T) {
 		t.Error("another seed has the same history")
 	}
 }
+
+// again has each packet go through so often as Body[1] says, and then answers.
+type again struct{}
+
+func (again) Packet(pass *pswitch.Pass, in *fabric.Message) {
+	out := *in
+	if out.Body[1]--; out.Body[1] > 0 {
+		pass.Recirculate(&out)
+		return
+	}
+	pass.Send(fabric.ClientID(in.Body[0]), &out)
+}
+
+// A packet that is recirculated takes a pass more, other packets come between, and it is never lost, whatever the switch loses.
+func TestRecirculation(t *testing.T) {
+	took := func(passes uint64, model sim.SwitchModel) (d fabric.Time, packets uint64) {
+		c := sim.New(sim.Config{})
+		defer c.Close()
+		sw, a := c.AddSwitch(again{}, model), c.AddCN()
+		c.Go(a, "client", func(p fabric.Port) {
+			start := p.Now()
+			if err := p.Send(fabric.AgentOf(sw.ID()), &fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{uint64(p.ID()), passes}}); err != nil {
+				t.Error(err)
+			}
+			_, _ = p.Recv(fabric.Second)
+			d = p.Now() - start
+		})
+		if err := c.Run(); err != nil {
+			t.Fatal(err)
+		}
+		return d, sw.SwitchStats().Packets
+	}
+	sound := sim.SwitchModel{Pass: 400, Packet: 1}
+	once, _ := took(1, sound)
+	if often, packets := took(5, sound); often-once < 4*400-100 || often-once > 4*400+100 || packets != 5 {
+		t.Errorf("5 passes take %d ns, one takes %d; %d packets", often, once, packets)
+	}
+	if _, packets := took(1000, sim.SwitchModel{Drop: 0.2, Twice: 0.2, LateNs: 1000}); packets != 0 && packets < 1000 {
+		t.Errorf("a packet of 1,000 passes is lost after %d", packets)
+	}
+}
