@@ -160,7 +160,7 @@ func (l *Locker) giveUp(t *ticket, cause error) error {
 	for {
 		next, ok := t.recall(val, l.cfg.CountMax)
 		if !ok {
-			return errors.Join(cause, l.bequeath(t, msgAbandoned))
+			return errors.Join(cause, l.delegate(t, msgAbandoned))
 		}
 		asked := l.Port().Now()
 		old, err := l.retry(fabric.CAS(t.lock, uint64(val), uint64(next)))
@@ -211,8 +211,8 @@ func (l *Locker) release(t *ticket, before []fabric.Op) error {
 	return err
 }
 
-// bequeath leaves the rest of a ticket to the node's agent, which kind says.
-func (l *Locker) bequeath(t *ticket, kind fabric.MsgKind) error {
+// delegate leaves the rest of a ticket to the node's agent, which kind says.
+func (l *Locker) delegate(t *ticket, kind fabric.MsgKind) error {
 	m := fabric.Message{Kind: kind, Body: [7]uint64{uint64(t.lock), uint64(t.prev), uint64(t.resetFrom), uint64(t.mode), uint64(t.slots)}}
 	return l.Port().Send(fabric.AgentOf(l.Port().ID().CN()), &m)
 }

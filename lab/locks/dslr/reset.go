@@ -67,7 +67,7 @@ func (l *Locker) resetCounters(t *ticket) error {
 			continue
 		}
 		if err := l.Port().Pause(l.Port().Now() + randomBackoff(c, &l.cfg, l.Port().Rand())); err != nil {
-			return l.bequeath(t, msgReset)
+			return l.delegate(t, msgReset)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func (l *Locker) releaseUpdate(t *ticket, before []fabric.Op) error {
 	case t.alone(word(look[0].Old)):
 		return errors.Join(err, l.release(t, nil))
 	}
-	return errors.Join(err, l.bequeath(t, msgAbandoned))
+	return errors.Join(err, l.delegate(t, msgAbandoned))
 }
 
 // expired returns the error of a holder whose lease has ended.

@@ -171,12 +171,12 @@ func (l *Locker) abandon(t *ticket) error {
 		l.tickets.Drop(t)
 		return fmt.Errorf("ticket is lost: %w", err)
 	}
-	return l.bequeath(t, tickets)
+	return l.delegate(t, tickets)
 }
 
-// bequeath leaves the ticket to the node's agent. tickets is how many it is to
+// delegate leaves the ticket to the node's agent. tickets is how many it is to
 // expect of the client ID, this one included; 0 if it has learnt that before.
-func (l *Locker) bequeath(t *ticket, tickets int) error {
+func (l *Locker) delegate(t *ticket, tickets int) error {
 	granted := uint64(0)
 	if t.granted {
 		granted = 1
@@ -209,7 +209,7 @@ func (l *Locker) release(t *ticket, before []fabric.Op) error {
 	if t.id != l.Port().ID() || t.next != 0 {
 		err := l.Port().Do(before)
 		if t.id != l.Port().ID() {
-			return errors.Join(err, l.bequeath(t, 0)) // messages to the old ID come to the agent
+			return errors.Join(err, l.delegate(t, 0)) // messages to the old ID come to the agent
 		}
 		return errors.Join(err, l.handOver(t))
 	}

@@ -199,7 +199,7 @@ func (l *Locker) receive(deadline fabric.Time) error {
 
 // abandon leaves the ticket to the node's agent, and the client ID with it.
 func (l *Locker) abandon(t *ticket) error {
-	return baseline.Abandon[*ticket](l.Port(), &l.tickets, t, l.bequeath)
+	return baseline.Abandon[*ticket](l.Port(), &l.tickets, t, l.delegate)
 }
 
 // States of a ticket in the message that leaves it to the agent.
@@ -210,9 +210,9 @@ const (
 	isBehind
 )
 
-// bequeath leaves the ticket to the node's agent, and readers that it knows of. tickets is how many the agent is to expect of the client ID, this one
+// delegate leaves the ticket to the node's agent, and readers that it knows of. tickets is how many the agent is to expect of the client ID, this one
 // included; 0 if it has learnt that before.
-func (l *Locker) bequeath(t *ticket, tickets int) (err error) {
+func (l *Locker) delegate(t *ticket, tickets int) (err error) {
 	state := uint64(0)
 	for i, is := range [...]bool{t.mode == lock.Exclusive, t.granted, t.ended, t.behind} {
 		if is {
@@ -259,7 +259,7 @@ func (l *Locker) release(t *ticket, before []fabric.Op) (err error) {
 	switch {
 	case t.id != l.Port().ID():
 		err = l.Port().Do(before)
-		return errors.Join(err, l.bequeath(t, 0)) // messages to the old ID come to the agent
+		return errors.Join(err, l.delegate(t, 0)) // messages to the old ID come to the agent
 	case t.next != 0 || t.mode == lock.Shared:
 		err = l.Port().Do(before)
 	default:

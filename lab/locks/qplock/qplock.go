@@ -231,10 +231,10 @@ func (l *Locker) leave(t *ticket, err error) error {
 
 // abandon leaves the ticket to the node's agent, and the client ID with it.
 func (l *Locker) abandon(t *ticket) error {
-	return baseline.Abandon(l.Port(), &l.tickets, t, l.bequeath)
+	return baseline.Abandon(l.Port(), &l.tickets, t, l.delegate)
 }
 
-func (l *Locker) bequeath(t *ticket, tickets int) error {
+func (l *Locker) delegate(t *ticket, tickets int) error {
 	m := t.abandoned(tickets)
 	cn := t.id.CN()
 	l.tickets.Drop(t)
@@ -266,7 +266,7 @@ func (l *Locker) release(t *ticket, before []fabric.Op) error {
 	if gone := t.id != l.Port().ID(); gone || t.next != 0 && (looks || t.of == local) {
 		_, err := l.end(t, before, last[:t.passOps(last[:], &l.cfg)])
 		if gone {
-			return errors.Join(err, l.bequeath(t, 0)) // messages to the old ID come to the agent
+			return errors.Join(err, l.delegate(t, 0)) // messages to the old ID come to the agent
 		}
 		return errors.Join(err, l.handOver(t))
 	}

@@ -39,7 +39,7 @@ func (l *Locker) release(t *ticket, before []fabric.Op) error {
 	}
 	if t.id != l.Port().ID() {
 		err := l.Port().Do(before)
-		return errors.Join(err, l.bequeath(t, 0)) // messages to the old ID come to the agent
+		return errors.Join(err, l.delegate(t, 0)) // messages to the old ID come to the agent
 	}
 	if !t.resets(&l.cfg) {
 		if err := l.Port().Do(before); err != nil {
@@ -97,7 +97,7 @@ func (l *Locker) leave(t *ticket, err error) error {
 
 // abandon leaves the ticket to the node's agent, and the client ID with it.
 func (l *Locker) abandon(t *ticket) error {
-	return baseline.Abandon[*ticket](l.Port(), &l.tickets, t, l.bequeath)
+	return baseline.Abandon[*ticket](l.Port(), &l.tickets, t, l.delegate)
 }
 
 // States of a ticket in the message that leaves it to the agent.
@@ -106,9 +106,9 @@ const (
 	isMarked
 )
 
-// bequeath leaves the ticket to the node's agent. tickets is how many it is to expect of the client ID, this one included; 0 if it has
+// delegate leaves the ticket to the node's agent. tickets is how many it is to expect of the client ID, this one included; 0 if it has
 // learnt that before.
-func (l *Locker) bequeath(t *ticket, tickets int) error {
+func (l *Locker) delegate(t *ticket, tickets int) error {
 	state := uint64(0)
 	if t.first {
 		state |= isFirst

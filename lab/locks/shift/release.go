@@ -47,7 +47,7 @@ func (l *Locker) releaseWriter(t *ticket, before []fabric.Op) error {
 	}
 	if t.id != l.Port().ID() {
 		err := l.Port().Do(before)
-		return errors.Join(err, l.bequeath(t, 0)) // messages to the old ID come to the agent
+		return errors.Join(err, l.delegate(t, 0)) // messages to the old ID come to the agent
 	}
 	var err error
 	if t.next == 0 {
@@ -131,12 +131,12 @@ func (l *Locker) abandon(t *ticket) error {
 		l.tickets.Drop(t)
 		return nil // the lock is recovered
 	}
-	return l.bequeath(t, tickets)
+	return l.delegate(t, tickets)
 }
 
-// bequeath leaves the ticket to the node's agent, in messages of what it knows. tickets is how many it is to
+// delegate leaves the ticket to the node's agent, in messages of what it knows. tickets is how many it is to
 // expect of the client ID, this one included; 0 if it has learnt that before.
-func (l *Locker) bequeath(t *ticket, tickets uint64) error {
+func (l *Locker) delegate(t *ticket, tickets uint64) error {
 	agent := fabric.AgentOf(t.id.CN())
 	abandoned := t.message(msgAbandoned, t.id, tickets, uint64(t.next), t.seen)
 	heard := t.message(msgHandover, t.id, t.rel, t.base, t.epoch|uint64(t.cons))

@@ -63,8 +63,8 @@ func Receive[P Ticket[T], T any](p fabric.Port, s *Tickets[T], deadline fabric.T
 	return nil
 }
 
-// Abandon leaves a ticket to the node's agent, and the client ID with it: bequeath sends it, and says how many tickets of that ID the agent is to expect, this one included.
-func Abandon[P Ticket[T], T any](p fabric.Port, s *Tickets[T], t *T, bequeath func(t *T, tickets int) error) error {
+// Abandon leaves a ticket to the node's agent, and the client ID with it: delegate sends it, and says how many tickets of that ID the agent is to expect, this one included.
+func Abandon[P Ticket[T], T any](p fabric.Port, s *Tickets[T], t *T, delegate func(t *T, tickets int) error) error {
 	_, id := P(t).Named()
 	tickets := 0
 	for _, q := range s.Queued {
@@ -76,5 +76,5 @@ func Abandon[P Ticket[T], T any](p fabric.Port, s *Tickets[T], t *T, bequeath fu
 		s.Drop(t)
 		return fmt.Errorf("ticket is lost: %w", err)
 	}
-	return bequeath(t, tickets)
+	return delegate(t, tickets)
 }
