@@ -221,6 +221,7 @@ var ownChains = map[string]string{
 	"server-ro": "all is messages",
 	"parlock":   "all is messages",
 	"fiss":      "all is messages",
+	"netlock":   "all is messages",
 	"qplock":    "the swap of the tail is a CAS that is tried again, and Peterson's two words come after it",
 	"alock":     "the swap of the tail is a CAS that is tried again, and Peterson's two words come after it",
 }

@@ -52,6 +52,7 @@ var mayImport = map[string][]string{
 	"lab/locks":                  {"..."}, // the registry
 	"lab/locks/...":              {"fabric", "fabric/pswitch", "lock", "lab/locks/internal/baseline"},
 	"lab/locks/fiss":             {"fabric", "fabric/pswitch", "lock", "lab/locks/internal/baseline", "lab/locks/server"}, // for locks without registers
+	"lab/locks/netlock":          {"fabric", "fabric/pswitch", "lock", "lab/locks/internal/baseline", "lab/locks/server"}, // for locks without queues
 	"lab/oracle":                 {"fabric", "lock"},
 	"traces/...":                 {"objstore", "traces", "internal/stats"},
 	"internal/...":               {},
@@ -62,7 +63,7 @@ var mayImport = map[string][]string{
 	"overtcp":                    {"", "fabric", "fabric/member", "fabric/tcp", "coordinator/etcd", "memory", "internal/secure", "internal/membership"},
 	"oververbs":                  {"", "fabric", "fabric/verbs", "coordinator/etcd", "internal/secure", "internal/membership"},
 	"front":                      {},
-	"front/item":                 {"", "fabric", "lock", "memory", "objstore"},
+	"front/item":                 {"", "front", "fabric", "lock", "memory", "objstore"},
 	"front/...":                  {"", "front", "front/item", "fabric", "lock", "memory", "cn", "objstore", "internal/stats"},
 	"cmd/...":                    {"..."},
 }

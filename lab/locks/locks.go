@@ -85,7 +85,20 @@ type System struct {
 	layout    lock.Layout
 	join      func(fabric.Node) *Node
 	program   func() (pswitch.Program, error)
+	used      uint64
+	profile   func(hottest func(n int) []fabric.Addr)
 }
+
+// Profile tells a mechanism that asks for them which n locks are asked for most often, the hottest first: before the program is made, and nodes join. Without it,
+// such a mechanism takes the first locks that are asked for.
+func (s *System) Profile(hottest func(n int) []fabric.Addr) {
+	if s.profile != nil {
+		s.profile(hottest)
+	}
+}
+
+// Used returns the first word of a free lock that readers had last, 0 if they leave nothing that costs the next client an operation.
+func (s *System) Used() uint64 { return s.used }
 
 // Program returns what a programmable switch runs for the mechanism, nil if it needs none. A simulated cluster gets the switch before its compute
 // nodes; on other fabrics one of these plays it.

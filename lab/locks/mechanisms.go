@@ -15,6 +15,7 @@ import (
 	"github.com/declock/declock/lab/locks/fiss"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/ncosed"
+	"github.com/declock/declock/lab/locks/netlock"
 	"github.com/declock/declock/lab/locks/qplock"
 	"github.com/declock/declock/lab/locks/rmarw"
 	"github.com/declock/declock/lab/locks/server"
@@ -40,11 +41,12 @@ var mechanisms = []Mechanism{
 	{Name: "shift-artifact", About: "ShiftLock as published: a handover does not count in memory", Needs: Needs{Atomic16: true}, setUp: shiftLock(shift.Config{Artifact: true})},
 	{Name: "sherman", About: "Sherman's hierarchical lock: local-bound over cas", Silent: true, setUp: shermanLock(false)},
 	{Name: "sherman+notes", About: "sherman, whose holders leave the next one of the node what they would READ", Silent: true, setUp: shermanLock(true)},
-	{Name: "rpc", About: "a server's table; clients that are refused ask again", setUp: serverLock(server.Retry, serverWorkers)},
-	{Name: "server", About: "a server's queue: the traditional lock manager", setUp: serverLock(server.Queue, serverWorkers)},
-	{Name: "server-ro", About: "server, whose readers pass writers", setUp: serverLock(server.ReadersFirst, serverWorkers)},
-	{Name: "parlock", About: "server on each compute node, for a part of the locks", setUp: parLock(server.Queue, serverWorkers)},
+	{Name: "rpc", About: "a server's table; clients that are refused ask again", setUp: serverLock(server.Retry, ServerWorkers)},
+	{Name: "server", About: "a server's queue: the traditional lock manager", setUp: serverLock(server.Queue, ServerWorkers)},
+	{Name: "server-ro", About: "server, whose readers pass writers", setUp: serverLock(server.ReadersFirst, ServerWorkers)},
+	{Name: "parlock", About: "server on each compute node, for a part of the locks", setUp: parLock(server.Queue, ServerWorkers)},
 	{Name: "fiss", About: "FissLock: a programmable switch grants, and agents on holders' machines queue", setUp: fissLock},
+	{Name: "netlock", About: "NetLock: a programmable switch has the queues of the hottest locks, a server the other locks", setUp: netLock},
 	{Name: "qplock", About: "asymmetric lock: local clients by CPU, others by NIC; exclusive only", Exclusive: true, setUp: qpLock(qplock.Config{})},
 	{Name: "alock", About: "ALock: the asymmetric lock as published in 2024", Exclusive: true, setUp: qpLock(qplock.Config{ALock: true})},
 	{Name: "cql", About: "the queue-notify lock, flat: every client queues on the memory node", setUp: decLock("cql")},
@@ -64,11 +66,14 @@ const (
 	backoffMaxNs = 1024 * backoffMinNs
 )
 
-// ServerNs is what a core of a server takes for a request in virtual time, by argument: its NIC delivers it, it polls, looks the lock up and answers.
+// ServerNs is what a core of a server takes for a request in virtual time, assumed: its NIC delivers it, it polls, looks the lock up and answers.
 const ServerNs = fabric.Microsecond
 
-// serverWorkers are those of a server, unless the name says how many.
-const serverWorkers = 4
+// ServerWorkers are those of a server, unless the name says how many.
+const ServerWorkers = 4
+
+// srvWorkers are those of the servers of FissLock's evaluation.
+const srvWorkers = 8
 
 // CAS returns how a node joins, for a configuration of the lock's own. So do those below, which set up an agent, too.
 func CAS(cfg cas.Config) func(fabric.Node) *Node {
@@ -138,6 +143,14 @@ func Fiss(cfg fiss.Config) func(fabric.Node) *Node {
 	}
 }
 
+// NetLock returns how a node joins.
+func NetLock(cfg netlock.Config) func(fabric.Node) *Node {
+	return func(n fabric.Node) *Node {
+		pool := netlock.NewPool(n, cfg)
+		return &Node{Locker: func(p fabric.Port) lock.Locker { return netlock.New(p, pool) }, Run: netlock.NewAgent(n, pool).Run}
+	}
+}
+
 // QPLock returns how a node joins.
 func QPLock(cfg qplock.Config) func(fabric.Node) *Node {
 	return func(n fabric.Node) *Node {
@@ -170,7 +183,7 @@ func dslrLock(cfg dslr.Config) func(*Config) (*System, error) {
 
 func drtmLock(c *Config) (*System, error) {
 	cfg := drtm.Config{Plain: !c.Tokens, LeaseNs: c.LeaseNs}
-	return &System{layout: cfg.Layout(), join: DrTM(cfg)}, nil
+	return &System{layout: cfg.Layout(), join: DrTM(cfg), used: drtm.Used()}, nil
 }
 
 func mcsLock(c *Config) (*System, error) {
@@ -211,10 +224,21 @@ func parLock(kind server.Kind, workers int) func(*Config) (*System, error) {
 }
 
 func fissLock(c *Config) (*System, error) {
-	cfg := fiss.Config{Plain: !c.Tokens, Server: server.Config{Workers: serverWorkers, ServiceNs: c.ServerNs, Homes: c.CNs}}
+	cfg := fiss.Config{Plain: !c.Tokens, Server: server.Config{Workers: ServerWorkers, ServiceNs: c.ServerNs, Homes: c.CNs}}
 	return &System{layout: cfg.Layout(), join: func(n fabric.Node) *Node { return Fiss(cfg)(n) }, program: func() (pswitch.Program, error) {
 		cfg.Device = true
 		return fiss.NewProgram(cfg)
+	}}, nil
+}
+
+func netLock(c *Config) (*System, error) {
+	cfg := netlock.Config{Plain: !c.Tokens, Server: server.Config{Workers: srvWorkers, ServiceNs: c.ServerNs}}
+	return &System{layout: cfg.Layout(), join: func(n fabric.Node) *Node { return NetLock(cfg)(n) }, program: func() (pswitch.Program, error) {
+		cfg.Device = true
+		return netlock.NewProgram(cfg)
+	}, profile: func(hottest func(n int) []fabric.Addr) {
+		cfg.Hot = hottest(netlock.DefaultLocks)
+		cfg.Locks, cfg.Queue = max(len(cfg.Hot), 1), netlock.Entries/max(len(cfg.Hot), 1)
 	}}, nil
 }
 
@@ -283,7 +307,7 @@ func varied(name string) (Mechanism, bool) {
 		return Mechanism{Name: name, About: "CAS for writers, FAA for readers: cas", Silent: true, setUp: casLock(cas.Config{})}, true
 	}
 	if name == "srvlock" { // FissLock's name for it
-		return Mechanism{Name: name, About: "a server's queue, with 8 workers: server:8", setUp: serverLock(server.Queue, 8)}, true
+		return Mechanism{Name: name, About: "a server's queue, with 8 workers: server:8", setUp: serverLock(server.Queue, srvWorkers)}, true
 	}
 	if variant, ok := strings.CutPrefix(name, "dslr:"); ok {
 		if variant == "slots" {
@@ -301,7 +325,7 @@ func varied(name string) (Mechanism, bool) {
 			setUp: shiftLock(shift.Config{Artifact: true, Threshold: uint32(n)})}, err == nil && n > 0
 	}
 	if name == "parlock:ro" {
-		return Mechanism{Name: name, About: "parlock, whose readers pass writers", setUp: parLock(server.ReadersFirst, serverWorkers)}, true
+		return Mechanism{Name: name, About: "parlock, whose readers pass writers", setUp: parLock(server.ReadersFirst, ServerWorkers)}, true
 	}
 	if kind, workers, ok := strings.Cut(name, ":"); ok {
 		if n, err := strconv.ParseUint(workers, 10, 8); kind == "parlock" && err == nil && n > 0 {

@@ -342,6 +342,8 @@ const (
 	serverMessages = fabric.MsgLock + 0x60
 	fissMessages   = fabric.MsgLock + 0x70
 	qpLockMessages = fabric.MsgLock + 0x90
+
+	netLockMessages = fabric.MsgLock + 0xa0
 )
 
 // kinds are the names of the kinds of messages, from the first of each range on: docs/protocol.md has those of DecLock.
@@ -358,7 +360,9 @@ var kinds = map[fabric.MsgKind][]string{
 	ncosedMessages: {"Reader", "Writer", "Granted", "Releases", "Abandoned", "Released", "Await", "Ask"},
 	serverMessages: {"Acquire", "Cancel", "Release", "Granted", "Refused"},
 	fissMessages: {"Acquire", "Release", "Free", "Transfer", "Bounce", "Granted", "Busy", "Outside", "Again", "Ask", "Leave", "Freed", "Refused", "Move",
-		"Waiters", "Moved", "Grant", "Queued", "Held", "Released", "Wake", "Bar"},
+		"Waiters", "Moved", "Grant", "Queued", "Held", "Released", "Wake", "Bar",
+		"Begin", "Restore", "Open", "Round", "Done", "Pause", "Report", "Rebuild", "Rebuilt", "Resume"},
+	netLockMessages: {"Acquire", "Release", "Push", "Next", "Last", "Granted", "Busy", "Outside", "Released", "Keep", "Refill", "Wake"},
 }
 
 // name returns the name of a kind of messages.

@@ -48,6 +48,9 @@ func Decode(lockWord uint64) (writer fabric.CNID, end fabric.Time) {
 	return word(lockWord).owner(), word(lockWord).end()
 }
 
+// Used is the word of a lock that readers had last, long ago: their lease ended when the clocks began. The next client needs a second CAS.
+func Used() uint64 { return uint64(leased(fabric.Microsecond)) }
+
 // Config chooses a variant. The zero value is the lock of the published comparison, with tokens.
 type Config struct {
 	// Plain leaves the fencing token out: the lock is one word.
@@ -64,19 +67,21 @@ type Config struct {
 
 // Constants of ShiftLock's comparison (its section 4.1, and its code).
 const (
-	defaultLeaseNs       = fabric.Millisecond
-	defaultUncertaintyNs = 50 * fabric.Microsecond
+	// DefaultLeaseNs is the lease of readers.
+	DefaultLeaseNs = fabric.Millisecond
+	// DefaultUncertaintyNs is by how much clocks may be off.
+	DefaultUncertaintyNs = 50 * fabric.Microsecond
 )
 
 func (c Config) withDefaults() Config {
 	if c.LeaseNs <= 0 {
-		c.LeaseNs = defaultLeaseNs
+		c.LeaseNs = DefaultLeaseNs
 	}
 	if c.LeftNs <= 0 {
 		c.LeftNs = c.LeaseNs / 2
 	}
 	if c.UncertaintyNs <= 0 {
-		c.UncertaintyNs = defaultUncertaintyNs
+		c.UncertaintyNs = DefaultUncertaintyNs
 	}
 	return c
 }

@@ -100,7 +100,9 @@ type Config struct {
 
 // Constants of the papers.
 const (
-	defaultLeaseNs  = 10 * fabric.Millisecond
+	// DefaultLeaseNs is DSLR's lease.
+	DefaultLeaseNs = 10 * fabric.Millisecond
+
 	defaultCountMax = 1 << 15
 	// maxSlots bounds the tickets of one acquisition: those of all clients together, drawn in vain beyond CountMax, must stay within 2^15.
 	maxSlots = 100
@@ -118,7 +120,7 @@ const (
 
 func (c Config) withDefaults() Config {
 	if c.LeaseNs <= 0 {
-		c.LeaseNs = defaultLeaseNs
+		c.LeaseNs = DefaultLeaseNs
 	}
 	if c.CountMax == 0 || c.CountMax > defaultCountMax {
 		c.CountMax = defaultCountMax

@@ -77,6 +77,8 @@ type Agent struct {
 	free  []fabric.Time // when each worker is
 	table map[fabric.Addr]*entry
 	m     fabric.Message
+	// Also, if not nil, handles messages of another lock, of which this server is a part: see Work.
+	Also func(*fabric.Message)
 	// Entries and requests to be used again.
 	entries  []*entry
 	requests []*request
@@ -101,7 +103,7 @@ func (a *Agent) Run(report func(error)) error {
 
 // finish serves a request with which a worker is done.
 func (a *Agent) finish(r *request) (bool, error) {
-	a.serve(&r.Message)
+	a.do(&r.Message)
 	a.requests = append(a.requests, r)
 	return true, nil
 }
@@ -112,24 +114,41 @@ func (a *Agent) Next() fabric.Time { return a.tasks.Next() }
 // Serve is described with Next.
 func (a *Agent) Serve() error { return a.tasks.Look(a.port.Now(), a.finish) }
 
-// Take gives a message to the worker that is free first. It leaves messages of other locks alone.
+// Take handles a message. It leaves those of other locks alone.
 func (a *Agent) Take(m *fabric.Message) error {
 	switch {
 	case m.Kind == fabric.MsgView:
 		a.forgetCrashed()
 		return nil
-	case m.Kind < msgAcquire || m.Kind > msgRelease:
-		return nil
-	case a.cfg.ServiceNs == 0:
-		a.serve(m)
-		return nil
+	case isRequest(m.Kind):
+		a.Work(m)
+	}
+	return nil
+}
+
+// isRequest reports whether a message is a client's to the server.
+func isRequest(k fabric.MsgKind) bool { return k >= msgAcquire && k <= msgRelease }
+
+// Work gives a message, a client's or one that is for Also, to the worker that is free first.
+func (a *Agent) Work(m *fabric.Message) {
+	if a.cfg.ServiceNs == 0 {
+		a.do(m)
+		return
 	}
 	first := slices.Index(a.free, slices.Min(a.free))
 	a.free[first] = max(a.free[first], a.port.Now()) + a.cfg.ServiceNs
 	r := spare(&a.requests)
 	*r = request{baseline.Task{Due: a.free[first]}, *m}
 	a.tasks = append(a.tasks, r)
-	return nil
+}
+
+// do does what a message asks for.
+func (a *Agent) do(m *fabric.Message) {
+	if isRequest(m.Kind) {
+		a.serve(m)
+	} else {
+		a.Also(m)
+	}
 }
 
 // spare returns memory that is used again, or new.
@@ -143,7 +162,7 @@ func spare[T any](list *[]*T) *T {
 	return t
 }
 
-// serve does what a message asks for.
+// serve does what a client's message asks for.
 func (a *Agent) serve(m *fabric.Message) {
 	l, c := fabric.Addr(m.Body[0]), claim{client: m.From, number: m.Body[1], mode: lock.Mode(m.Body[2] &^ now)}
 	e := a.table[l]

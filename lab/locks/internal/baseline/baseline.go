@@ -93,6 +93,19 @@ func (c *Client) Fetch(h *lock.Hold, r *lock.Request) error {
 	return err
 }
 
+// FetchBehind is Fetch of a lock whose word means nothing. READs of a plain one are behind one of that word: all are on its memory node, or refused.
+func (c *Client) FetchBehind(h *lock.Hold, r *lock.Request) error {
+	if !c.Plain || len(r.Reads) == 0 {
+		return c.Fetch(h, r)
+	}
+	c.Ops[0] = fabric.Load(r.Lock)
+	n := 1 + copy(c.Ops[1:], r.Reads)
+	c.Counters.AcquireOps++
+	err := c.port.Do(c.Ops[:n])
+	copy(r.Reads, c.Ops[1:n])
+	return err
+}
+
 // fetch posts the first n operations of Ops, and behind them what fetches the token, and the caller's READs.
 func (c *Client) fetch(h *lock.Hold, r *lock.Request, n int) (done int, err error) {
 	h.Token = 0

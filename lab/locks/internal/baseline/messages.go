@@ -14,4 +14,5 @@ const (
 	MsgFiss // two times 16
 	_
 	MsgQPLock
+	MsgNetLock
 )
