@@ -33,6 +33,9 @@ func (a *Agent) Run(func(error)) error {
 		}
 		a.plays = pswitch.New(program)
 	}
+	a.pool.mu.Lock()
+	a.pool.viewed(a.port) // a machine or the switch may have failed before this one has joined
+	a.pool.mu.Unlock()
 	next, send := fabric.Forever, func(to fabric.ClientID, m *fabric.Message) { _ = a.port.Send(to, m) }
 	for {
 		if next == fabric.Forever || a.port.Now() >= next {
@@ -67,8 +70,9 @@ func (a *Agent) Run(func(error)) error {
 func (p *Pool) resend(port fabric.Port) (next fabric.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.watched {
-		return fabric.Forever
+	next = p.leads(port)
+	if !p.watched || p.stopped {
+		return next
 	}
 	any := false
 	for i := range p.slots {
@@ -92,7 +96,7 @@ func (p *Pool) resend(port fabric.Port) (next fabric.Time) {
 		any = true
 	}
 	if p.watched = any; !any {
-		return fabric.Forever
+		return next
 	}
-	return port.Now() + p.cfg.ResendNs/2
+	return min(next, port.Now()+p.cfg.ResendNs/2)
 }

@@ -29,6 +29,7 @@
 //   - Locks get the numbers of their registers by the switch's control plane, and not by a daemon.
 //   - Queues go in packets of 64 bytes: two waiters with the agent, four in each further message, which goes from machine to machine.
 //   - A client that would wait may ask for no wait (Try), which the switch answers.
+//   - Recovery has no coordinator but the view of live compute nodes. Only holders are reported: queues are made anew, in another order.
 //
 // # Fencing tokens
 //
@@ -36,7 +37,9 @@
 //
 // # Failures
 //
-// A machine that crashes breaks the locks that it holds, waits for or has the agent of, and a crash of the switch all locks: recovery is not here.
+// When a machine or the switch has crashed, the lowest live machine leads a recovery (recover.go): all machines pause and report which locks their clients
+// hold; agents are rebuilt, then the registers of the switch, and all go on. What a crashed machine held is free, what others hold stays held, and who waits
+// asks anew. All live compute nodes must run an [Agent]. A compute node that plays the switch, and one with a server of locks without registers, must not crash.
 //
 // Source: H. Zhang, K. Cheng, R. Chen, H. Chen, "Fast and Scalable In-network Lock Management Using Lock Fission", OSDI 2024; published code
 // github.com/SJTU-IPADS/fisslock.

@@ -1,7 +1,6 @@
 package fiss
 
 import (
-	"math/bits"
 	"slices"
 
 	"github.com/declock/declock/fabric"
@@ -11,6 +10,16 @@ import (
 // handle does what a message asks for, whichever Port of the machine got it.
 func (p *Pool) handle(port fabric.Port, m *fabric.Message) {
 	l, o := fabric.Addr(m.Body[0]), opID(m.Body[1])
+	switch {
+	case m.Kind == fabric.MsgView:
+		p.viewed(port)
+		return
+	case m.Kind >= msgRound && m.Kind <= msgResume:
+		p.recovers(port, m)
+		return
+	case o.round() != inRound(p.round):
+		return
+	}
 	switch m.Kind {
 	case msgAsk:
 		p.toldOf(port, m)
@@ -35,6 +44,7 @@ func (p *Pool) handle(port fabric.Port, m *fabric.Message) {
 // answered goes on with what a message answers.
 func (p *Pool) answered(port fabric.Port, t *ticket, m *fabric.Message) {
 	waits := t.phase == asked || t.phase == waiting
+	p.served = true
 	switch {
 	case m.Kind == msgGranted && t.phase == asked:
 		t.direct = true
@@ -99,7 +109,7 @@ func (p *Pool) departed(port fabric.Port, t *ticket, m *fabric.Message) {
 		}
 		t.phase, t.agent = kept, nil
 		p.agents[t.lock] = a
-		if a.beyond == 0 && a.seen == uint64(uint32(m.Body[2])) { // it has come to know of all meanwhile
+		if len(a.beyond) == 0 && a.seen == uint64(uint32(m.Body[2])) { // it has come to know of all meanwhile
 			p.leaveIfEmpty(port, a)
 		}
 	}
@@ -117,7 +127,7 @@ func (p *Pool) toldOf(port fabric.Port, m *fabric.Message) {
 			if isNew, known = a.see(&p.cfg, uint64(uint32(m.Body[2]))); isNew {
 				a.add(o)
 				if a.passed >= p.cfg.Passes {
-					p.send(port, p.to, msgBar, uint64(l), uint64(newOp(p.cn, 0)), 1)
+					p.send(port, p.to, msgBar, uint64(l), uint64(newOp(p.cn, 0, p.round)), 1)
 				}
 			}
 		}
@@ -139,7 +149,7 @@ func (p *Pool) toldOf(port fabric.Port, m *fabric.Message) {
 func (p *Pool) admit(port fabric.Port, a *agent, m *fabric.Message) {
 	o := opID(m.Body[1])
 	if m.Body[2]&barred != 0 && (len(a.queue) == 0 || a.passed < p.cfg.Passes) { // the bar is of another agent's time
-		p.send(port, p.to, msgBar, uint64(a.lock), uint64(newOp(p.cn, 0)), 0)
+		p.send(port, p.to, msgBar, uint64(a.lock), uint64(newOp(p.cn, 0, p.round)), 0)
 	}
 	switch origin := fabric.AgentOf(o.cn()); {
 	case a.admits(&p.cfg, o.mode()):
@@ -157,15 +167,21 @@ func (a *agent) see(cfg *Config, incarnation uint64) (isNew, known bool) {
 	switch {
 	case d <= 0:
 		return false, true
-	case a.mode != lock.Shared || d > 64:
+	case a.mode != lock.Shared:
 		return false, false
-	case a.beyond>>(d-1)&1 != 0:
+	case a.beyond[incarnation]:
 		return false, true
+	case d > 1:
+		if a.beyond == nil {
+			a.beyond = map[uint64]bool{}
+		}
+		a.beyond[incarnation] = true
+		return true, true
 	}
-	a.beyond |= 1 << (d - 1)
-	n := bits.TrailingZeros64(^a.beyond)
-	a.beyond >>= n
-	a.seen = cfg.wrap(a.seen + uint64(n))
+	for next := incarnation; next == incarnation || a.beyond[next]; next = cfg.wrap(next + 1) {
+		a.seen = next
+		delete(a.beyond, next)
+	}
 	return true, true
 }
 
@@ -179,7 +195,7 @@ func (p *Pool) leaves(port fabric.Port, m *fabric.Message) {
 		p.send(port, fabric.AgentOf(o.cn()), msgReleased, uint64(l), uint64(o))
 		p.leaveIfEmpty(port, a)
 		return
-	case a.mode == lock.Exclusive || a.beyond == 0 && a.seen == uint64(uint32(m.Body[2])): // it has been released
+	case a.mode == lock.Exclusive || len(a.beyond) == 0 && a.seen == uint64(uint32(m.Body[2])): // it has been released
 		p.send(port, fabric.AgentOf(o.cn()), msgReleased, uint64(l), uint64(o))
 		return
 	}

@@ -37,37 +37,64 @@ const (
 
 	msgBar // to the switch, by an agent: the third word says whether readers are to wait behind a writer
 
+	// Of recoveries (recover.go), by their leader: to the switch's control plane,
+	msgBegin   // a round, if it is the next one
+	msgRestore // the registers of a lock
+	msgOpen    // the lock service
+
+	msgRound // from there: the answer to a msgBegin; to a machine whose packet is of another round, too
+	msgDone  // from there: the answer to a msgRestore or msgOpen
+
+	msgPause   // between machines: to all machines
+	msgReport  // to the leader: a holder; without one: that was all
+	msgRebuild // to the machine of an agent: a holder; to all, without one: that was all
+	msgRebuilt // to the leader
+	msgResume  // to all machines
+
 	lastUp = msgBounce
 )
 
-// up reports whether a kind of packet is for the program of the switch.
-func up(k fabric.MsgKind) bool { return k >= msgAcquire && k <= lastUp || k == msgBar }
+// up reports whether a kind of packet is for the switch.
+func up(k fabric.MsgKind) bool { return k <= lastUp && k >= msgAcquire || k >= msgBar && k <= msgOpen }
+
+// SentBack reports whether a message is one that was sent back, for the agent that it is for is not there.
+func SentBack(m *fabric.Message) bool {
+	return m.Kind == msgAgain || m.Body[4] > 0 && (m.Kind == msgBounce || m.Kind == msgRelease)
+}
 
 // An opID is an operation of a machine with the switch, which counts them by slot: the number of a slot grows with each. That of an acquisition
-// is the name of the holder or waiter, too. Bits: 8 machine, 12 slot, 32 number, 10 not used, 1 try, 1 mode.
+// is the name of the holder or waiter, too. Bits: 8 machine, 12 slot, 32 number, 10 the last ones of the round, 1 try, 1 mode.
 type opID uint64
 
 const (
 	opTry    opID = 2
 	opMode   opID = 1
+	opRound       = 2
 	opNumber      = 12
 	opSlot        = 44
 	opCN          = 56
 
-	slotBits = opCN - opSlot
+	slotBits  = opCN - opSlot
+	roundBits = opNumber - opRound
 )
 
-func newOp(cn fabric.CNID, slot int) opID { return opID(cn)<<opCN | opID(slot)<<opSlot }
+// inRound returns a round as the names of its operations have it.
+func inRound(n uint64) uint64 { return n & (1<<roundBits - 1) }
+
+func newOp(cn fabric.CNID, slot int, round uint64) opID {
+	return opID(cn)<<opCN | opID(slot)<<opSlot | opID(inRound(round))<<opRound
+}
 
 func (o opID) cn() fabric.CNID { return fabric.CNID(o >> opCN) }
 func (o opID) slot() int       { return int(o >> opSlot & (1<<slotBits - 1)) }
 func (o opID) number() uint32  { return uint32(o >> opNumber) }
+func (o opID) round() uint64   { return inRound(uint64(o >> opRound)) }
 func (o opID) try() bool       { return o&opTry != 0 }
 func (o opID) mode() lock.Mode { return lock.Mode(o & opMode) }
 
 // next returns the next operation of the slot.
 func (o opID) next(flags opID) opID {
-	return o&^(1<<opSlot-1) | opID(o.number()+1)<<opNumber | flags
+	return newOp(o.cn(), o.slot(), o.round()) | opID(o.number()+1)<<opNumber | flags
 }
 
 // flagsOf returns the flags of an acquisition.

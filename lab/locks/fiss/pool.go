@@ -27,17 +27,30 @@ type Pool struct {
 	watched bool
 	// outside are the locks that are known to be a server's: the switch never gets registers for them.
 	outside map[fabric.Addr]bool
+
+	// Of recoveries. The last round that this machine has taken part in; whether it waits for the end of that; and the View.Lost that has been made up for.
+	round     uint64
+	stopped   bool
+	recovered uint64
+	lead      *recovery // nil: another machine leads, or none
+	led       uint64    // the last round that this machine has led: never again, for machines have paused in it
+	served    bool      // it has had an answer to something
+	view      func() fabric.View
 }
 
 // NewPool returns the pool of a machine.
-func NewPool(n fabric.Node, cfg Config) *Pool { return newPool(n.ID(), SwitchOf(n), cfg) }
+func NewPool(n fabric.Node, cfg Config) *Pool {
+	p := newPool(n.ID(), SwitchOf(n), cfg)
+	p.view = n.View
+	return p
+}
 
 func newPool(cn, to fabric.CNID, cfg Config) *Pool {
 	cfg = cfg.withDefaults()
 	p := &Pool{cfg: cfg, cn: cn, to: fabric.AgentOf(to), self: fabric.AgentOf(cn),
 		agents: map[fabric.Addr]*agent{}, slots: make([]ticket, cfg.Slots), moves: map[int]*move{}, outside: map[fabric.Addr]bool{}}
 	for i := range p.slots {
-		p.slots[i].op = newOp(p.cn, i)
+		p.slots[i].op = newOp(p.cn, i, 0)
 		p.idle = append(p.idle, cfg.Slots-1-i)
 	}
 	return p
@@ -82,8 +95,8 @@ type ticket struct {
 type agent struct {
 	lock    fabric.Addr
 	mode    lock.Mode
-	seen    uint64 // incarnation: all grants by the switch up to this one are known
-	beyond  uint64 // bit i: and the one i+1 further
+	seen    uint64          // incarnation: all grants by the switch up to this one are known
+	beyond  map[uint64]bool // and these further ones
 	holders []opID
 	queue   []opID
 	slot    int // that it leaves with
@@ -126,6 +139,8 @@ func (p *Pool) ask(port fabric.Port, t *ticket) {
 	switch {
 	case p.outside[t.lock]:
 		t.phase = outside
+	case p.stopped:
+		t.phase, t.known = asked, false
 	case a != nil && a.admits(&p.cfg, t.op.mode()):
 		a.add(t.op)
 		t.phase, t.known = holds, true
@@ -175,7 +190,7 @@ func (p *Pool) giveUp(port fabric.Port, t *ticket) {
 	switch {
 	case t.phase == holds:
 		p.release(port, t)
-	case t.phase == refusedIt || t.phase == outside:
+	case t.phase == refusedIt || t.phase == outside || p.stopped:
 		p.end(t)
 	case t.phase == waiting && a != nil && slices.Contains(a.queue, t.op):
 		a.queue = slices.DeleteFunc(a.queue, func(o opID) bool { return o == t.op })
@@ -191,6 +206,10 @@ func (p *Pool) giveUp(port fabric.Port, t *ticket) {
 // release releases what a client holds.
 func (p *Pool) release(port fabric.Port, t *ticket) {
 	a := p.agents[t.lock]
+	if p.stopped {
+		t.phase = releasing
+		return
+	}
 	if a == nil || !a.drop(t.op) {
 		t.phase, t.tries = releasing, 0
 		p.part(port, t)
@@ -237,7 +256,7 @@ func (a *agent) drop(o opID) bool {
 
 // leaveIfEmpty sends the agent of a lock without holders to the first waiter's machine, or gives it up.
 func (p *Pool) leaveIfEmpty(port fabric.Port, a *agent) {
-	if len(a.holders) > 0 || a.beyond != 0 { // the switch would refuse, for a reader whose request is not here yet
+	if len(a.holders) > 0 || len(a.beyond) > 0 { // the switch would refuse, for a reader whose request is not here yet
 		return
 	}
 	delete(p.agents, a.lock)
@@ -284,7 +303,8 @@ func (p *Pool) install(port fabric.Port, l fabric.Addr, first opID, seen uint64,
 	} else {
 		a = new(agent)
 	}
-	*a = agent{lock: l, mode: first.mode(), seen: seen, holders: append(a.holders[:0], first), queue: a.queue[:0], slot: slot}
+	clear(a.beyond)
+	*a = agent{lock: l, mode: first.mode(), seen: seen, beyond: a.beyond, holders: append(a.holders[:0], first), queue: a.queue[:0], slot: slot}
 	if p.agents[l] != nil {
 		panic(fmt.Sprintf("fiss: two agents of %v on %v", l, p.cn))
 	}

@@ -13,6 +13,11 @@ type Program struct {
 	// numbers are those of the locks' registers, which the control plane gives them. In the paper a daemon does, and clients remember them.
 	numbers map[fabric.Addr]int
 
+	// The control plane keeps the last round and the agent Port that began it, also when the switch fails. The register has the round whose packets are executed, or closed.
+	rounds uint64
+	leader fabric.ClientID
+	round  *pswitch.Array
+
 	// A register for each slot of each machine: its last operation, and what has become of that.
 	last, outcome *pswitch.Array
 	// A register for each lock, in the order of the stages.
@@ -42,11 +47,11 @@ func NewProgram(cfg Config) (*Program, error) {
 	m := pswitch.Memory{Bits: cfg.MemoryBits}
 	p := &Program{cfg: cfg, numbers: map[fabric.Addr]int{}}
 	machines := (int(fabric.MaxCN) + 1) * cfg.Slots
-	var errs [7]error
+	var errs [8]error
 	for i, a := range []struct {
 		array    **pswitch.Array
 		n, width int
-	}{{&p.last, machines, 32}, {&p.bar, cfg.Locks, 1}, {&p.incarnation, cfg.Locks, cfg.IncarnationBits}, {&p.held, cfg.Locks, 1},
+	}{{&p.round, 1, 16}, {&p.last, machines, 32}, {&p.bar, cfg.Locks, 1}, {&p.incarnation, cfg.Locks, cfg.IncarnationBits}, {&p.held, cfg.Locks, 1},
 		{&p.shared, cfg.Locks, 1}, {&p.mid, cfg.Locks, 8}, {&p.outcome, machines, 64}} {
 		if *a.array, errs[i] = m.Array(a.n, a.width); errs[i] != nil {
 			return nil, errs[i]
@@ -78,7 +83,11 @@ type packet struct {
 func (p *Program) Packet(pass *pswitch.Pass, in *fabric.Message) {
 	k := packet{Pass: pass, in: in, op: opID(in.Body[1])}
 	k.reg = int(k.op.cn())*p.cfg.Slots + k.op.slot()
-	if !up(in.Kind) || k.op.slot() >= p.cfg.Slots {
+	switch {
+	case in.Kind >= msgBegin && in.Kind <= msgOpen:
+		p.control(pass, in)
+		return
+	case !up(in.Kind) || k.op.slot() >= p.cfg.Slots || !p.serves(&k):
 		return
 	}
 	var ok bool

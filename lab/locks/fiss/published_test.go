@@ -16,6 +16,7 @@ type rig struct {
 	sw      *pswitch.Switch
 	pools   []*Pool // of cn2, cn3, ...
 	under   []sent
+	view    fabric.View
 }
 
 // sent is a message under way.
@@ -50,8 +51,12 @@ func newRig(t *testing.T, machines int, cfg Config) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, program: program, sw: pswitch.New(program)}
+	r.view.Live.Add(switchAt)
 	for i := range machines {
-		r.pools = append(r.pools, newPool(fabric.CNID(2+i), switchAt, cfg))
+		p := newPool(fabric.CNID(2+i), switchAt, cfg)
+		p.view = func() fabric.View { return r.view }
+		r.pools = append(r.pools, p)
+		r.view.Live.Add(p.cn)
 	}
 	return r
 }
@@ -89,7 +94,9 @@ func (r *rig) deliver(s sent) {
 		})
 		return
 	}
-	r.pools[s.to.CN()-2].handle(wire{r: r, id: s.to}, &s.Message)
+	if r.view.Live.Has(s.to.CN()) {
+		r.pools[s.to.CN()-2].handle(wire{r: r, id: s.to}, &s.Message)
+	}
 }
 
 // settle delivers all that is under way and what comes of it, in order.
@@ -208,7 +215,7 @@ func TestPublishedHeldBitLeaks(t *testing.T) {
 		r.release(0, k)
 		r.settle()
 		again := wire{r: r, id: fabric.Client(2, 1)} // a RELEASE that comes twice, as one that was sent anew does
-		_ = again.Send(fabric.AgentOf(switchAt), &fabric.Message{Kind: msgRelease, Body: [7]uint64{uint64(theLock), uint64(newOp(2, 7))}})
+		_ = again.Send(fabric.AgentOf(switchAt), &fabric.Message{Kind: msgRelease, Body: [7]uint64{uint64(theLock), uint64(newOp(2, 7, 0))}})
 		r.settle()
 		if r.held() != published {
 			t.Errorf("published %v: held is %v after a RELEASE of a free lock", published, r.held())
@@ -281,6 +288,28 @@ func TestFreeIsRefusedWhileAReaderIsMissing(t *testing.T) {
 	r.settle()
 	if writer.phase != holds {
 		t.Errorf("the writer is in phase %d", writer.phase)
+	}
+}
+
+// An agent takes note of the switch's grants in any order, however far one is ahead of those that it knows: what it does not take comes back, and a busy agent gets
+// through nothing else any more.
+func TestGrantsFarAhead(t *testing.T) {
+	const readers = 100
+	r := newRig(t, 2, Config{})
+	r.ask(0, 1, lock.Shared)
+	r.settle()
+	for i := range readers {
+		r.ask(1, 1+i, lock.Shared)
+		r.deliver(r.take(msgAcquire))
+	}
+	for _, s := range slices.Backward(slices.Clone(r.under)) {
+		if s.Kind == msgAsk {
+			r.deliver(s)
+		}
+	}
+	a := r.pools[0].agents[theLock]
+	if back := slices.ContainsFunc(r.under, func(s sent) bool { return s.Kind == msgBounce }); back || len(a.holders) != 1+readers || len(a.beyond) > 0 {
+		t.Errorf("%d holders, %d grants beyond those that are known, one sent back: %v", len(a.holders), len(a.beyond), back)
 	}
 }
 

@@ -1,0 +1,74 @@
+package fiss
+
+import (
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/pswitch"
+	"github.com/declock/declock/lock"
+)
+
+// closed is in the round's register while packets are executed of no round.
+const closed = 1 << roundBits
+
+// Restart returns the program that runs once the switch has failed: it has empty registers, and executes nothing until a recovery has restored them. The control
+// plane has kept the last round and the numbers of the locks' registers, which in the paper a daemon has.
+func (p *Program) Restart() (*Program, error) {
+	q, err := NewProgram(p.cfg)
+	if err != nil {
+		return nil, err
+	}
+	q.numbers, q.rounds = p.numbers, p.rounds+1
+	q.round.Store(0, closed)
+	return q, nil
+}
+
+// serves reports whether a packet is of the round whose packets are executed. The machine is told if the packet is not.
+func (p *Program) serves(k *packet) bool {
+	round := k.Update(p.round, 0, func(old uint64) uint64 { return old })
+	if round != k.op.round() && round != closed {
+		p.out = fabric.Message{Kind: msgRound, Body: [7]uint64{2: p.rounds, 3: uint64(p.leader)}}
+		k.Send(fabric.AgentOf(k.op.cn()), &p.out)
+	}
+	return round == k.op.round()
+}
+
+// control does what the leader of a recovery asks the control plane for. Copies change nothing.
+func (p *Program) control(pass *pswitch.Pass, in *fabric.Message) {
+	p.out = *in
+	p.out.Kind = msgDone
+	switch round := in.Body[2]; {
+	case in.Kind == msgBegin:
+		if round == p.rounds+1 {
+			p.rounds, p.leader = round, in.From
+			p.begin()
+		}
+		p.out.Kind, p.out.Body[2], p.out.Body[3] = msgRound, p.rounds, uint64(p.leader)
+	case round != p.rounds: // it is over
+		return
+	case in.Kind == msgOpen:
+		p.round.Store(0, inRound(round))
+	case p.round.Load(0) == closed:
+		p.restore(fabric.Addr(in.Body[0]), opID(in.Body[1]))
+	}
+	pass.Send(in.From, &p.out)
+}
+
+// begin closes the lock service, and empties the registers.
+func (p *Program) begin() {
+	p.round.Store(0, closed)
+	for _, a := range []*pswitch.Array{p.last, p.outcome, p.bar, p.incarnation, p.held, p.shared, p.mid} {
+		a.Clear()
+	}
+}
+
+// restore makes a lock held by a holder whose machine has the agent.
+func (p *Program) restore(l fabric.Addr, holder opID) {
+	n, ok := p.number(l)
+	if !ok {
+		return // no lock is held for which there are no registers
+	}
+	p.held.Store(n, 1)
+	p.mid.Store(n, uint64(holder.cn()))
+	if holder.mode() == lock.Shared {
+		p.shared.Store(n, 1)
+	}
+}

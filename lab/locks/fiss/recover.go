@@ -1,0 +1,272 @@
+package fiss
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+)
+
+// Recovery, in the paper's three steps: all machines pause, and report what they know (S1), agents are rebuilt (S2), and the registers of the switch (S3). The live machine
+// with the lowest number leads, in place of the paper's coordinator. A recovery is a round, whose number the switch's control plane gives out: it is
+// in the name of each operation, so that nothing of a round before has any effect.
+//
+// Of a machine only its clients' holds are rebuilt. What it waits for is asked for anew, and what it has released is released.
+
+// A step is how far a recovery has come.
+type step uint8
+
+const (
+	begins   step = iota // the switch is asked for a round
+	collects             // S1
+	rebuilds             // S2
+	restores             // S3
+	opens
+)
+
+// A recovery is what its leader keeps of it.
+type recovery struct {
+	lost     uint64 // View.Lost: it makes up for all failures until then
+	round    uint64 // that it is, or asks for
+	step     step
+	machines fabric.CNSet           // that take part
+	waits    fabric.CNSet           // those whose answer is missing
+	holders  map[fabric.Addr][]opID // that were reported
+	left     []fabric.Addr          // restores: the locks that are not restored yet
+	sent     int                    // restores: so many of these have been sent
+	due      fabric.Time            // when to send the switch anew what it has not answered
+}
+
+const (
+	// restoreWindow is how many locks are restored at once.
+	restoreWindow = 64
+	// recoverNs is Config.ResendNs of a recovery, if that is 0: the switch may be away.
+	recoverNs = 100 * fabric.Microsecond
+)
+
+// machines returns the live compute nodes but the switch.
+func (p *Pool) machines() fabric.CNSet {
+	live := p.view().Live
+	if p.cfg.Device {
+		live.Remove(p.to.CN())
+	}
+	return live
+}
+
+// viewed looks whether a machine or the switch has failed. The lowest machine leads a recovery; one that leads begins anew.
+func (p *Pool) viewed(port fabric.Port) {
+	if p.view == nil {
+		return
+	}
+	lost := p.view().Lost
+	switch first, _ := p.machines().Next(0); {
+	case p.lead != nil && p.lead.lost == lost:
+		p.lead.due = min(p.lead.due, port.Now()) // the switch may be back
+	case p.lead != nil || lost > p.recovered && first == p.cn:
+		p.lead = &recovery{lost: lost} // round 0 asks which is the last
+	default:
+		return
+	}
+	p.leads(port)
+}
+
+// leads sends the switch what it has not answered yet, and returns when to do so again.
+func (p *Pool) leads(port fabric.Port) fabric.Time {
+	r := p.lead
+	if r == nil || r.step == collects || r.step == rebuilds || !p.view().Live.Has(p.to.CN()) {
+		return fabric.Forever
+	}
+	if port.Now() < r.due {
+		return r.due
+	}
+	r.due = port.Now() + recoverNs
+	if p.cfg.ResendNs > 0 {
+		r.due = port.Now() + p.cfg.ResendNs
+	}
+	switch r.step {
+	case begins:
+		p.send(port, p.to, msgBegin, 0, 0, r.round)
+	case restores:
+		r.sent = 0
+		p.restore(port)
+	case opens:
+		p.send(port, p.to, msgOpen, 0, 0, r.round)
+	}
+	return r.due
+}
+
+// goOn goes on with the next step.
+func (p *Pool) goOn(port fabric.Port, s step) {
+	p.lead.step, p.lead.due = s, 0
+	p.leads(port)
+}
+
+// all sends a message to all machines that take part.
+func (p *Pool) all(port fabric.Port, to fabric.CNSet, kind fabric.MsgKind, body ...uint64) {
+	for cn, ok := to.Next(0); ok; cn, ok = to.Next(cn) {
+		p.send(port, fabric.AgentOf(cn), kind, body...)
+	}
+}
+
+// recovers handles the messages of recoveries.
+func (p *Pool) recovers(port fabric.Port, m *fabric.Message) {
+	o, round, r := opID(m.Body[1]), m.Body[2], p.lead
+	leads := r != nil && r.round == round
+	switch {
+	case m.Kind == msgRound:
+		p.hearsOfRound(port, round, fabric.ClientID(m.Body[3]))
+	case m.Kind == msgPause && round > p.round:
+		p.pauses(port, m.From, round)
+	case m.Kind == msgReport && leads && r.step == collects:
+		p.reported(port, m)
+	case m.Kind == msgRebuild && round == p.round && p.stopped:
+		p.rebuild(port, m)
+	case m.Kind == msgRebuilt && leads && r.step == rebuilds:
+		if r.waits.Remove(m.From.CN()); r.waits.Len() == 0 {
+			p.goOn(port, restores)
+		}
+	case m.Kind == msgDone && leads && o == 0 && r.step == opens:
+		p.lead = nil
+		p.all(port, p.machines(), msgResume, 0, 0, round, r.lost)
+	case m.Kind == msgDone && leads && o != 0 && r.step == restores:
+		p.restored(port, fabric.Addr(m.Body[0]))
+	case m.Kind == msgResume:
+		p.recovered = max(p.recovered, m.Body[3])
+		if round == p.round && p.stopped || round > p.round && p.fresh() {
+			p.resume(port, round)
+		}
+		p.viewed(port)
+	}
+}
+
+// hearsOfRound goes on with what the switch says of the last round.
+func (p *Pool) hearsOfRound(port fabric.Port, round uint64, by fabric.ClientID) {
+	switch r := p.lead; {
+	case r == nil && round > p.round && p.fresh(): // it has joined since
+		p.resume(port, round)
+	case r == nil || r.step != begins || round < r.round:
+	case round == r.round && round > p.led && by == p.self:
+		p.led = round
+		r.step, r.machines, r.holders = collects, p.machines(), map[fabric.Addr][]opID{}
+		r.waits = r.machines
+		p.all(port, r.machines, msgPause, 0, 0, round)
+	default: // another leads it, and will pause this machine unless it has failed
+		r.round = max(round, p.led) + 1
+		p.goOn(port, begins)
+	}
+}
+
+// fresh reports whether a machine has had nothing to do with the switch yet: then it may begin in any round.
+func (p *Pool) fresh() bool { return p.round == 0 && !p.served }
+
+// pauses stops the machine's clients, and reports those that hold a lock.
+func (p *Pool) pauses(port fabric.Port, leader fabric.ClientID, round uint64) {
+	if p.lead != nil && leader != p.self && round >= p.lead.round {
+		p.lead = nil // it looks again when that one resumes
+	}
+	p.enter(round)
+	for i := range p.slots {
+		if t := &p.slots[i]; t.phase == holds {
+			p.send(port, leader, msgReport, uint64(t.lock), uint64(t.op), round)
+		}
+	}
+	p.send(port, leader, msgReport, 0, 0, round)
+}
+
+// enter begins a round. Of what a machine has with the switch and other machines, holders remain, and clients that want a lock.
+func (p *Pool) enter(round uint64) {
+	p.round, p.stopped = round, true
+	clear(p.agents)
+	clear(p.moves)
+	p.idle = p.idle[:0]
+	for i, t := range slices.Backward(p.slots) {
+		op := newOp(p.cn, i, round)
+		switch flags := t.op & (opTry | opMode); {
+		case t.phase == holds:
+			t.op, t.known = op.next(flags), true
+		case t.phase == refusedIt || t.phase == outside: // the client has not seen it yet
+			t.op = op.next(flags)
+		case (t.phase == asked || t.phase == waiting) && !t.left:
+			t.op, t.phase, t.known, t.tries = op.next(flags), asked, false, 0
+		default:
+			t = ticket{op: op}
+			p.idle = append(p.idle, i)
+		}
+		p.slots[i] = t
+	}
+}
+
+// reported collects the holders. Once all are there, the machine of a first holder of each lock gets its agent.
+func (p *Pool) reported(port fabric.Port, m *fabric.Message) {
+	r, l, o := p.lead, fabric.Addr(m.Body[0]), opID(m.Body[1])
+	if o != 0 {
+		r.holders[l] = append(r.holders[l], o)
+		return
+	}
+	if r.waits.Remove(m.From.CN()); r.waits.Len() > 0 {
+		return
+	}
+	r.step, r.waits, r.left = rebuilds, r.machines, slices.Sorted(maps.Keys(r.holders))
+	for _, l := range r.left {
+		slices.Sort(r.holders[l])
+		for _, o := range r.holders[l] {
+			p.send(port, fabric.AgentOf(r.holders[l][0].cn()), msgRebuild, uint64(l), uint64(o), r.round)
+		}
+	}
+	p.all(port, r.machines, msgRebuild, 0, 0, r.round)
+}
+
+// rebuild takes a holder of a lock whose agent is here, of this machine the first.
+func (p *Pool) rebuild(port fabric.Port, m *fabric.Message) {
+	l, o := fabric.Addr(m.Body[0]), opID(m.Body[1])
+	switch a := p.agents[l]; {
+	case o == 0:
+		p.send(port, m.From, msgRebuilt, 0, 0, p.round)
+	case a == nil:
+		p.install(port, l, o, 0, nil, o.slot())
+	default:
+		a.add(o)
+	}
+}
+
+// restore has the switch restore registers: some at once.
+func (p *Pool) restore(port fabric.Port) {
+	r := p.lead
+	for ; r.sent < min(len(r.left), restoreWindow); r.sent++ {
+		l := r.left[r.sent]
+		p.send(port, p.to, msgRestore, uint64(l), uint64(r.holders[l][0]), r.round)
+	}
+	if len(r.left) == 0 {
+		p.goOn(port, opens)
+	}
+}
+
+// restored notes that the registers of a lock are.
+func (p *Pool) restored(port fabric.Port, l fabric.Addr) {
+	r := p.lead
+	if i, ok := slices.BinarySearch(r.left, l); ok {
+		r.left = slices.Delete(r.left, i, i+1)
+		if i < r.sent {
+			r.sent--
+		}
+		p.restore(port)
+	}
+}
+
+// resume lets the clients go on: they ask for what they want, and release what they have released meanwhile.
+func (p *Pool) resume(port fabric.Port, round uint64) {
+	if round != p.round {
+		p.enter(round)
+	}
+	p.stopped = false
+	for i := range p.slots {
+		switch t := &p.slots[i]; t.phase {
+		case releasing:
+			p.release(port, t)
+		case asked:
+			if p.ask(port, t); t.phase != asked {
+				p.wake(port, t)
+			}
+		}
+	}
+}
