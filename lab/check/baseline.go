@@ -1,7 +1,6 @@
 package check
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/declock/declock/cql"
@@ -14,6 +13,7 @@ import (
 	"github.com/declock/declock/lab/locks/fiss"
 	"github.com/declock/declock/lab/locks/mcs"
 	"github.com/declock/declock/lab/locks/ncosed"
+	"github.com/declock/declock/lab/locks/netlock"
 	"github.com/declock/declock/lab/locks/qplock"
 	"github.com/declock/declock/lab/locks/rmarw"
 	"github.com/declock/declock/lab/locks/server"
@@ -61,28 +61,12 @@ var baselineLocks = []baselineLock{
 	{name: "server-ro", layout: server.Layout, crashable: true, served: true, join: always(locks.Server(server.Config{Kind: server.ReadersFirst}))},
 	{name: "ncosed", layout: ncosed.Config{}.Layout(), join: always(locks.NCoSED(ncosed.Config{}))},
 	{name: "fiss", layout: fiss.Config{}.Layout(), class: Switched, join: func(s *Scenario) func(fabric.Node) *locks.Node { return locks.Fiss(s.fiss()) }},
+	{name: "netlock", layout: netlock.Config{}.Layout(), class: NetLocked, join: func(s *Scenario) func(fabric.Node) *locks.Node { return locks.NetLock(s.netlock()) }},
 	{name: "qplock", layout: qplock.Config{}.Layout(), class: Near, join: joinQPLock(false)},
+	{name: "parlock", layout: server.Layout, class: Homes, join: func(s *Scenario) func(fabric.Node) *locks.Node {
+		return locks.Server(server.Config{Kind: server.Queue, Homes: s.CNs})
+	}},
 	{name: "alock", layout: qplock.Config{ALock: true}.Layout(), class: Near, join: joinQPLock(true)},
-}
-
-// fiss returns the configuration of FissLock: with few registers, for a switch is made for each scenario.
-func (s *Scenario) fiss() fiss.Config {
-	cfg := fiss.Config{Locks: cmp.Or(s.Registers, 64), Slots: 512, Passes: 4, Device: s.Switch > 0, Server: server.Config{Homes: s.CNs}}
-	if s.Dropped+s.Copied > 0 {
-		cfg.ResendNs = 10 * fabric.Microsecond
-	}
-	return cfg
-}
-
-// addSwitch adds the programmable switch.
-func (w *world) addSwitch() error {
-	program, err := fiss.NewProgram(w.s.fiss())
-	if err != nil {
-		return err
-	}
-	share := func(percent int) float64 { return float64(percent) / 100 }
-	w.c.AddSwitch(program, sim.SwitchModel{Pass: 400, Packet: 1, Drop: share(w.s.Dropped), Twice: share(w.s.Copied), Late: share(w.s.Delayed), LateNs: w.s.PacketNs})
-	return nil
 }
 
 // baselineOf returns the lock of a name, or nil.
@@ -166,10 +150,18 @@ func (s *Scenario) field(d *drawer) {
 		}
 	case Switched:
 		s.switched(d)
+	case SwitchedCrash:
+		s.switched(d)
+		s.switchedCrash(d)
+	case NetLocked:
+		s.netLocked(d)
 	default:
-		if s.Class == Near {
+		switch s.Class {
+		case Near:
 			s.Lock, s.Near = pick(d, "qplock", "alock"), d.between(1, s.CNs)
-		} else {
+		case Homes:
+			s.Lock = "parlock"
+		default:
 			s.Lock = pick(d, baselineNames(func(*baselineLock) bool { return true })...)
 		}
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
@@ -184,20 +176,4 @@ func (s *Scenario) field(d *drawer) {
 	if s.NIC == "cxl" && baselineOf(s.Lock).atomics {
 		s.NIC = "cx4"
 	}
-}
-
-// switched draws what the switch does to packets.
-func (s *Scenario) switched(d *drawer) {
-	s.Lock, s.CountMax = "fiss", 0
-	s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
-	s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
-	if d.percent(30) {
-		s.Registers = 1
-	}
-	if d.percent(15) {
-		return // a compute node plays the switch
-	}
-	s.Switch = 1
-	s.Dropped, s.Copied, s.Delayed = pick(d, 0, 1, 5, 20), pick(d, 0, 5, 30), pick(d, 0, 5, 30)
-	s.PacketNs = pick(d, fabric.Microsecond, 20*fabric.Microsecond, 200*fabric.Microsecond)
 }

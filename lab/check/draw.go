@@ -94,8 +94,14 @@ const (
 	StoreOpen Class = "storeopen"
 	// Switched: as Cancel, with the lock of a programmable switch, whose packets are lost, come twice, late and out of order. By name, as StoreOpen.
 	Switched Class = "switched"
+	// SwitchedCrash: as Switched, while compute nodes and the switch crash. By name, as StoreOpen.
+	SwitchedCrash Class = "switchedcrash"
+	// NetLocked: as Switched, with NetLock. By name, as StoreOpen.
+	NetLocked Class = "netlocked"
 	// Near: as Cancel, with the asymmetric locks, some nodes on machines of memory nodes, and atomics of the NIC that are none to CPUs. By name, as StoreOpen.
 	Near Class = "near"
+	// Homes: as Cancel, with a lock that has a server on each compute node. By name, as StoreOpen.
+	Homes Class = "homes"
 )
 
 // Classes lists all classes.
@@ -111,7 +117,7 @@ func ParseClasses(list string) ([]Class, error) {
 	}
 	var out []Class
 	for n := range strings.SplitSeq(list, ",") {
-		if all := append(Classes(), StoreOpen, Switched, Near); !slices.Contains(all, Class(n)) {
+		if all := append(Classes(), StoreOpen, Switched, SwitchedCrash, NetLocked, Near, Homes); !slices.Contains(all, Class(n)) {
 			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, all)
 		}
 		out = append(out, Class(n))
@@ -158,7 +164,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	s.ThinkNs = pick(d, 0, fabric.Microsecond, 20*fabric.Microsecond)
 	s.layoutFor(d)
 	s.shape(d)
-	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched, Near}, class) {
+	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched, SwitchedCrash, NetLocked, Near, Homes}, class) {
 		s.field(d)
 		s.drawNews(seed)
 		s.strays(seed)
@@ -235,7 +241,7 @@ func (s *Scenario) shape(d *drawer) {
 
 // drawNews draws which nodes join meanwhile, and how far apart nodes hear of crashes: of most, one hears while another goes on as before.
 func (s *Scenario) drawNews(seed uint64) {
-	crashes := slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
+	crashes := s.Fails > 0 || slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
 		return f.Kind == sim.FaultKill || f.Kind == sim.FaultFence || f.Kind == sim.FaultReboot || f.Kind == sim.FaultRestart
 	})
 	if d := (&drawer{sim.NewRand(seed, streamNews)}); crashes && s.Class != Lease || s.Class == Promote || s.Class == StorePromote || slices.Contains([]Class{StoreRepair, TreePromote, TreeRepair}, s.Class) {
@@ -449,7 +455,7 @@ func (s *Scenario) crashAllBut(d *drawer, crash func(d *drawer, cn sim.Endpoint)
 	s.Late = pick(d, "draw", "drop", "keep")
 	first := d.between(1, s.CNs)
 	for i := range d.between(1, s.CNs-1) {
-		s.Plan = append(s.Plan, crash(d, sim.OfCN(fabric.CNID((first+i)%s.CNs+1)))...)
+		s.Plan = append(s.Plan, crash(d, sim.OfCN(fabric.CNID((first+i)%s.CNs+1+s.Switch)))...)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lab/explore"
+	"github.com/declock/declock/lab/locks/fiss"
 	"github.com/declock/declock/lab/oracle"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
@@ -45,6 +46,9 @@ type Exploration struct {
 	Failover Failover
 	// Near: so many nodes, from the first on, are on the memory node's machine, and their clients reach it by CPU; atomics of the NIC are none to CPUs.
 	Near int
+	// SentBack, if not 0, bounds how many messages are sent back in a schedule: those for an agent (of FissLock) that is not there yet, or no more. A schedule with more is
+	// not gone on with: it may have any number.
+	SentBack int
 	// News: each node learns of a crash at a point of its own; otherwise all learn of it at once.
 	News bool
 }
@@ -83,11 +87,17 @@ func (x Exploration) String() string {
 	if x.Near > 0 {
 		s += fmt.Sprintf(nearName, x.Near)
 	}
+	if x.SentBack > 0 {
+		s += fmt.Sprintf(sentBackName, x.SentBack)
+	}
 	if x.News {
 		s += newsName
 	}
 	return s
 }
+
+// sentBackName says how many messages are sent back at most.
+const sentBackName = ", at most %d sent back"
 
 // nearName says how many nodes are on the memory node's machine.
 const nearName = ", %d near"
@@ -101,6 +111,10 @@ func ParseExploration(text string) (Exploration, error) {
 	bad := fmt.Errorf("%w: %q is no program of sim explore, such as %q", ErrScenario, text, Explorations(true, "")[0])
 	rest, news := strings.CutSuffix(text, newsName)
 	x.News = news
+	if i := strings.LastIndex(rest, ","); strings.HasSuffix(rest, " sent back") && i >= 0 {
+		_, _ = fmt.Sscanf(rest[i:], sentBackName, &x.SentBack)
+		rest = rest[:i]
+	}
 	if i := strings.LastIndex(rest, ","); strings.HasSuffix(rest, " near") && i >= 0 {
 		_, _ = fmt.Sscanf(rest[i:], nearName, &x.Near)
 		rest = rest[:i]
@@ -143,7 +157,7 @@ func ParseExploration(text string) (Exploration, error) {
 			return x, bad
 		}
 	}
-	if x.String() != text || x.Rounds < 1 || x.Used < 0 || x.Near < 0 || x.Used > 1000 || clients == "" || !x.mortals() {
+	if x.String() != text || x.Rounds < 1 || x.Used < 0 || x.Near < 0 || x.SentBack < 0 || x.Used > 1000 || clients == "" || !x.crashable() {
 		return x, bad
 	}
 	return x, nil
@@ -167,8 +181,8 @@ func (x *Exploration) wears() bool {
 	return x.Used+len(strings.Fields(x.Clients))*x.Rounds > (1<<x.Version-2)<<x.Capacity
 }
 
-// mortals reports whether the clients whose nodes may crash are each of a node of their own, and the first has the lowest number.
-func (x *Exploration) mortals() bool {
+// crashable reports whether the clients whose nodes may crash are each of a node of their own, and the first has the lowest number.
+func (x *Exploration) crashable() bool {
 	who := strings.Fields(x.Clients)
 	if x.Crashes < 2 {
 		return true
@@ -250,6 +264,7 @@ func Explorations(small bool, match string) []Exploration {
 	trainExplorations(small, add)
 	failoverExplorations(small, add)
 	nearExplorations(small, add)
+	switchedExplorations(small, add)
 	if !small {
 		failureExplorations(add)
 	}
@@ -294,7 +309,7 @@ func trainExplorations(small bool, add func(x Exploration, clients ...string)) {
 // baselineExplorations adds the programs of the baseline locks.
 func baselineExplorations(small bool, add func(x Exploration, clients ...string)) {
 	for i := range baselineLocks {
-		if baselineLocks[i].class == Switched { // it sends anew for as long as an answer is away, and its pool of a node is not part of an explored state
+		if baselineLocks[i].class == Switched || baselineLocks[i].class == NetLocked { // see switchedExplorations
 			continue
 		}
 		x := Exploration{Policy: baselineLocks[i].name, Rounds: 1, Capacity: 2, Version: 27}
@@ -371,6 +386,8 @@ type exploring struct {
 	register register
 	// private: see explore.Config
 	private bool
+	// sentBack is how many messages have been sent back.
+	sentBack int
 }
 
 // Observe implements sim.Observer.
@@ -383,6 +400,14 @@ func (g *exploring) Observe(e *sim.Event) {
 			kind = oracle.Fenced
 		}
 		g.event(oracle.Event{Kind: kind, Client: e.Client})
+	case sim.StepDeliver:
+		if g.x.SentBack > 0 && fiss.SentBack(e.Msg) {
+			g.c.Witness()
+			g.moved = true
+			if g.sentBack++; g.sentBack > g.x.SentBack {
+				g.c.Enough()
+			}
+		}
 	case sim.StepRestart, sim.StepServe:
 		g.event(oracle.Event{Kind: oracle.Restarted, Lock: fabric.At(e.Mem, 0)})
 	case sim.StepEffect:
@@ -488,6 +513,9 @@ func (x Exploration) buildWith(c *explore.Cluster, last lastOps, drawn *drawing)
 			alike[who] = append(alike[who], t)
 		}
 	}
+	if g.field != nil && !strings.Contains(x.Clients, "1") { // a node whose clients have all forgotten what they were told has an agent that remembers nothing
+		c.Go(g.nodes[0].sim, "none", func(fabric.Port) {})
+	}
 	g.use()
 	g.format()
 	if drawn != nil {
@@ -557,29 +585,10 @@ func (g *exploring) leaveEntries(by fabric.ClientID) {
 	}
 }
 
-// symmetries tells exploration which clients differ by their names only: those of the same node and mode, and
-// those of the same mode that are alone on their nodes. The first, to which something may happen, is none of them.
-func (x Exploration) symmetries(c *explore.Cluster, alike map[string][]*sim.Task) {
-	words := strings.Fields(x.Clients)
-	for _, mode := range []string{"s", "x"} {
-		var alone []*sim.Task
-		for _, w := range words {
-			if tasks := alike[w]; strings.HasSuffix(w, mode) && strings.Count(x.Clients, w[:1]) == 1 {
-				alone = append(alone, tasks...)
-			} else if strings.HasSuffix(w, mode) && len(tasks) > 1 && tasks[1] != nil {
-				c.InOrder(tasks...)
-			}
-		}
-		if len(alone) > 1 {
-			c.InOrder(alone...)
-		}
-	}
-}
-
 func (g *exploring) addNode(p hier.Policy) {
 	n := &node{sim: g.c.AddCN(), table: newTable(p), clock: new(timesync.Clock)}
 	if g.field != nil {
-		n.field = g.field.join(&Scenario{LeaseNs: fabric.Forever / 8})(n.sim)
+		n.field = g.field.join(&Scenario{LeaseNs: fabric.Forever / 8, CNs: g.x.cns()})(n.sim)
 	} else {
 		n.agent = hier.NewAgent(n.table, n.sim, n.clock, g.cfg, hier.SyncConfig{})
 		if !g.private {
@@ -732,6 +741,9 @@ func (g *exploring) hash() uint64 {
 		_, _ = h.Write([]byte(g.court.State()))
 		if g.region != nil {
 			fmt.Fprint(h, g.register)
+		}
+		if g.sentBack > 0 {
+			fmt.Fprint(h, g.sentBack)
 		}
 		g.state, g.moved = h.Sum64(), false
 	}

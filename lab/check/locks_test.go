@@ -9,6 +9,24 @@ import (
 	"testing"
 )
 
+// lockPackage returns the directory of a lock.
+func lockPackage(t *testing.T, name string) string {
+	if other, ok := map[string]string{"rpc": "server", "parlock": "server", "alock": "qplock"}[name]; ok {
+		name = other
+	}
+	dirs, err := os.ReadDir("../../lab/locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range dirs {
+		if d.IsDir() && strings.HasPrefix(name, d.Name()) {
+			return "lab/locks/" + d.Name()
+		}
+	}
+	t.Fatalf("%s is in no package", name)
+	return ""
+}
+
 // docs/locks.md says of each baseline lock what checks it: programs that docs/explored.md has as exhaustive, classes that draw it, two planted bugs of its code.
 func TestLocksChecked(t *testing.T) {
 	read := func(name string) string {
@@ -50,6 +68,9 @@ func TestLocksChecked(t *testing.T) {
 			if f.class != "" {
 				want = []string{string(f.class)}
 			}
+			if f.class == Switched {
+				want = append(want, string(SwitchedCrash))
+			}
 			if got := names(cells[2]); !slices.Equal(got, want) {
 				t.Errorf("%s: fault classes %q, want %q", name, got, want)
 			}
@@ -63,8 +84,8 @@ func TestLocksChecked(t *testing.T) {
 			t.Errorf("%s: planted bugs %q, want two", cells[0], bugs)
 		}
 		for _, bug := range bugs {
-			if patch := read("../../lab/mutants/patches/" + bug + ".patch"); !strings.Contains(patch, "--- lab/locks/") {
-				t.Errorf("%s: the planted bug %s is in no lock", cells[0], bug)
+			if patch := read("../../lab/mutants/patches/" + bug + ".patch"); !strings.Contains(patch, "--- "+lockPackage(t, names(cells[0])[0])+"/") {
+				t.Errorf("%s: the planted bug %s is in another package", cells[0], bug)
 			}
 		}
 	}

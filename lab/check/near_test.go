@@ -76,3 +76,17 @@ func TestNear(t *testing.T) {
 		t.Errorf("%d operations: that is too little", u.Grants)
 	}
 }
+
+// So does a lock with a server on each compute node.
+func TestHomes(t *testing.T) {
+	u, err := Faults(context.Background(), Options{Classes: []Class{Homes}, First: *flagFirst, Runs: 50, Keep: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range u.Failures {
+		t.Errorf("%v", f)
+	}
+	if u.Grants < 1500 {
+		t.Errorf("%d operations: that is too little", u.Grants)
+	}
+}

@@ -11,7 +11,7 @@ import (
 // exists reports whether a scenario has a node, without the witness.
 func (s *Scenario) exists(e sim.Endpoint) bool {
 	if e.CN != 0 {
-		return int(e.CN) <= s.CNs
+		return int(e.CN) > s.Switch && int(e.CN) <= s.Switch+s.CNs
 	}
 	return int(e.MN) < s.MNs+s.Spares
 }
@@ -36,10 +36,10 @@ func (s *Scenario) validatePlan() error {
 	return nil
 }
 
-// deadly reports whether a compute node is killed or fenced.
+// deadly reports whether a compute node is killed or fenced. The switch has the first number.
 func (s *Scenario) deadly(cn int) bool {
 	return slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
-		return int(f.Node.CN) == cn && (f.Kind == sim.FaultKill || f.Kind == sim.FaultFence)
+		return int(f.Node.CN) == cn+s.Switch && (f.Kind == sim.FaultKill || f.Kind == sim.FaultFence)
 	})
 }
 

@@ -74,6 +74,7 @@ func (w *world) play() *Result {
 	}
 	w.startJoins()
 	w.startLeaves()
+	w.startSwitchFailures()
 	w.s.Plan.Shift(w.began).Apply(w.c)
 	w.sever()
 	if w.s.Copies > 0 {

@@ -82,6 +82,8 @@ type Scenario struct {
 	Copied   int         `key:"copied"`
 	Delayed  int         `key:"delayed"`
 	PacketNs fabric.Time `key:"packetns"`
+	// Fails is how often the switch fails, and is replaced by one with empty registers.
+	Fails int `key:"fails"`
 	// Registers is for how many locks the switch has registers; those of others are servers'. 0: for all.
 	Registers int `key:"registers"`
 
@@ -278,6 +280,9 @@ func (s *Scenario) Validate() error {
 	if _, err := s.policy(); err != nil {
 		return bad("%v", err)
 	}
+	if s.Switch < 0 || s.Switch > 1 || s.Switch > 0 && s.Lock != "fiss" && s.Lock != "netlock" || s.Fails < 0 || s.Fails > 0 && (s.Switch == 0 || s.Lock != "fiss") {
+		return bad("%d switches that fail %d times, lock %q", s.Switch, s.Fails, s.Lock)
+	}
 	if s.Bad < 0 || s.Bad > 100 || s.Bad > 0 && s.Keys > 0 {
 		return bad("%d %% of releases with an operation that fails, %d keys", s.Bad, s.Keys)
 	}
@@ -359,4 +364,5 @@ const (
 	streamGrace
 	streamRoom
 	streamTrains
+	streamSwitch
 )

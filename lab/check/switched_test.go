@@ -3,18 +3,32 @@ package check
 import (
 	"context"
 	"testing"
+
+	"github.com/declock/declock/fabric/sim"
 )
 
-// FissLock keeps the promises of a lock whatever its switch does to packets.
-func TestSwitched(t *testing.T) {
-	u, err := Faults(context.Background(), Options{Classes: []Class{Switched}, First: *flagFirst, Runs: 100, Keep: 1})
+// runSwitched runs the seeds of a class, none of which may fail.
+func runSwitched(t *testing.T, class Class, grants uint64) *Summary {
+	t.Helper()
+	u, err := Faults(context.Background(), Options{Classes: []Class{class}, First: *flagFirst, Runs: 100, Keep: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range u.Failures {
 		t.Errorf("%v", f)
 	}
-	if u.Grants < 3000 {
+	if u.Grants < grants {
 		t.Errorf("%d operations: that is too little", u.Grants)
+	}
+	return u
+}
+
+// FissLock keeps the promises of a lock whatever its switch does to packets.
+func TestSwitched(t *testing.T) { runSwitched(t, Switched, 3000) }
+
+// It does so while compute nodes and the switch crash.
+func TestSwitchedCrash(t *testing.T) {
+	if u := runSwitched(t, SwitchedCrash, 3000); u.Effects[sim.Kills] < 50 {
+		t.Errorf("%v", &u.Effects)
 	}
 }

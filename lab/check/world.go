@@ -11,6 +11,7 @@ import (
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lab/locks"
+	"github.com/declock/declock/lab/locks/fiss"
 	"github.com/declock/declock/lab/oracle"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
@@ -35,6 +36,9 @@ type world struct {
 
 	policy hier.Policy
 	sync   hier.SyncConfig
+
+	theSwitch *sim.Node // nil: there is none
+	program   *fiss.Program
 
 	locks   []fabric.Addr
 	working int              // clients that are at work
@@ -223,7 +227,7 @@ func (w *world) build() error {
 		w.sync.IntervalNs = -1
 	}
 	if w.s.Switch > 0 {
-		if err := w.addSwitch(); err != nil {
+		if err := w.makeSwitch(); err != nil {
 			return err
 		}
 	}
@@ -480,6 +484,9 @@ func (t *tap) Observe(e *sim.Event) {
 	}
 	switch e.Step {
 	case sim.StepKill, sim.StepFence:
+		if t.w.s.Switch > 0 && e.Client.CN() == 1 {
+			return
+		}
 		kind := oracle.Killed
 		if e.Step == sim.StepFence {
 			kind = oracle.Fenced

@@ -93,6 +93,9 @@ func (c *Cluster) InOrder(tasks ...*sim.Task) {
 	}
 }
 
+// Enough ends the schedule: it is none of those that the program is about. What it goes by must be part of HashWith.
+func (c *Cluster) Enough() { c.ex.enough = true }
+
 // AtEnd gives the check of the state in which nothing more happens: it is called at the end of each schedule.
 func (c *Cluster) AtEnd(check func() error) { c.atEnd = check }
 

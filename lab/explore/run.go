@@ -46,7 +46,8 @@ type progress struct {
 	withheld                      bool   // a bound of the configuration kept choices from the menu
 	ended                         bool   // nothing more can happen
 	stopped                       bool   // pick has had enough, or
-	slept                         bool   // all that can happen sleeps
+	slept                         bool   // all that can happen sleeps, or
+	enough                        bool   // the program has had enough
 }
 
 // An assumption is which nodes have one active client only.
@@ -132,7 +133,7 @@ func (ex *explorer) run() {
 			continue
 		}
 		ex.settle()
-		if ex.u.Err() != nil {
+		if ex.stopped = ex.enough; ex.stopped || ex.u.Err() != nil {
 			return
 		}
 		ex.wake()
