@@ -19,6 +19,9 @@ type failures struct {
 	noticed fabric.Time
 }
 
+// noticedNs is noticed where the others' leases last as long.
+const noticedNs = 10 * fabric.Millisecond
+
 // failsAfter is when a client fails that fails while it waits: its ticket is drawn by then.
 const failsAfter = 3 * fabric.Microsecond
 
@@ -140,11 +143,11 @@ var expShift13 = &Experiment{
 	Columns: []string{"part", "lock", "rate", "mops", "p50_us", "p99_us", "oldest_us", "failures", "lost", "resets"},
 	Points: func(o Options) (points []Point) {
 		for _, waiting := range []bool{false, true} {
-			part, rates := "holds", []float64{1e-5, 1e-4, 1e-3, 1e-2}
+			part := "holds"
 			if waiting {
-				part, rates = "waits", rates[1:]
+				part = "waits"
 			}
-			points = append(points, across(pick(o, rates, 1e-4, 1e-3), []string{"dslr", delayed, "declock-pf", "declock"}, func(rate float64, name string) Point {
+			points = append(points, across(pick(o, []float64{1e-5, 1e-4, 1e-3, 1e-2}, 1e-4, 1e-3), []string{"dslr", delayed, "declock-pf", "declock"}, func(rate float64, name string) Point {
 				m := shiftTxn(name)
 				m.WarmupNs, m.WindowNs = 40*fabric.Millisecond, 80*fabric.Millisecond
 				if rate >= 1e-3 && !o.Quick { // few operations, and many waits of leases
@@ -152,7 +155,7 @@ var expShift13 = &Experiment{
 				}
 				r := txnRun{trace: "zipf", sorted: true, fails: failures{rate: rate, waiting: waiting}}
 				if strings.HasPrefix(name, "declock") {
-					r.fails.noticed = 10 * fabric.Millisecond
+					r.fails.noticed = noticedNs
 				}
 				return r.point(m.sized(o), Params{{"part", part}, {"lock", name}, {"rate", rate}}, o)
 			})...)

@@ -9,13 +9,14 @@ import (
 // fissLocks are those of FissLock's evaluation (8 cores for the locks of SrvLock and ParLock each) but NetLock, which is not here, and DecLock: with all improvements, and as its paper has it.
 var fissLocks = []string{"fiss", "srvlock", "parlock:1", "declock", "declock-tf"}
 
-// fissLoads are the workloads of FissLock's microbenchmark (its Table 3), but for readers only by Zipf: a run of fiss with it does not end in two minutes.
+// fissLoads are the workloads of FissLock's microbenchmark (its Table 3).
 var fissLoads = []load{
 	{"UH, uniform", func(m *Micro) { m.ReadPct, m.Theta = 50, 0 }},
 	{"RM, uniform", func(m *Micro) { m.ReadPct, m.Theta = 90, 0 }},
 	{"RO, uniform", func(m *Micro) { m.ReadPct, m.Theta = 100, 0 }},
 	{"UH, Zipf", func(m *Micro) { m.ReadPct, m.Theta = 50, DefaultTheta }},
 	{"RM, Zipf", func(m *Micro) { m.ReadPct, m.Theta = 90, DefaultTheta }},
+	{"RO, Zipf", func(m *Micro) { m.ReadPct, m.Theta = 100, DefaultTheta }},
 }
 
 // fissTestbed is FissLock's: 8 nodes of 20 clients. Its NICs were ConnectX-5.
@@ -31,7 +32,7 @@ func fissServers(rows Rows) string {
 }
 
 var expFiss13 = &Experiment{
-	Name: "fiss13", Other: true, Apart: true, Title: "FissLock's Figs. 13 and 14: time of a grant and throughput, 160 clients, a million locks",
+	Name: "fiss13", Other: true, Title: "FissLock's Figs. 13 and 14: time of a grant and throughput, 160 clients, a million locks",
 	Paper: "FissLock's paper, section 7.3: FissLock cuts the median time of a grant by up to 79.5 % (SrvLock), 79.1 % (NetLock), 96.4 % (ParLock); 90 % are granted within 9.42 us under uniform loads, where the others take " +
 		"84.5, 76.2, 54.8; it has up to 4.79, 4.99, 4.08 times the throughput.",
 	Columns: []string{"part", "lock", "mops", "acquire_p50_us", "acquire_p90_us", "acquire_p99_us"},
@@ -84,7 +85,7 @@ var fissTxn = []struct {
 }{{"tatp", 160, 2 * fabric.Microsecond}}
 
 var expFiss14 = &Experiment{
-	Name: "fiss14", Other: true, Apart: true, Title: "FissLock's Fig. 14: transactions of TATP by two-phase locking, given up after 10 ms",
+	Name: "fiss14", Other: true, Title: "FissLock's Fig. 14: transactions of TATP by two-phase locking, given up after 10 ms",
 	Paper:   "FissLock's paper, section 7.4: on TATP FissLock has 2.37 times the throughput with SrvLock, 1.76 with NetLock, 2.93 with ParLock.",
 	Columns: []string{"part", "lock", "clients", "mops", "p50_us", "p99_us", "aborts_pct"},
 	Points: func(o Options) (points []Point) {

@@ -29,10 +29,11 @@ func (d *Document) WriteHTML(w io.Writer) error {
 		*Document
 		Remarks  []string
 		Model    []Constant
+		Loads    []Constant
 		Note     string
 		Missed   []Claim
 		Sections []*Outcome
-	}{Document: d, Note: ModelNote, Remarks: append(d.Unsteady(), d.Costs()...)}
+	}{Document: d, Loads: LoadConstants(), Note: ModelNote, Remarks: append(d.Unsteady(), d.Costs()...)}
 	var err error
 	if page.Model, err = Constants(d.Config.NIC); err != nil {
 		return err

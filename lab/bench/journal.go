@@ -27,6 +27,8 @@ const (
 	plainOp kind = iota
 	hottestOp
 	writeOp
+	subscriberTxn // Get-Subscriber-Data of TATP
+	locationTxn   // Update-Location
 )
 
 func clip(d fabric.Time) uint32 { return uint32(min(max(d, 0), math.MaxUint32)) }
@@ -37,6 +39,17 @@ func (j *journal) add(op, acquire, release fabric.Time, hottest bool) {
 		k = hottestOp
 	}
 	j.list = append(j.list, entry{clip(op), clip(acquire), clip(release), k})
+}
+
+// median returns the median of all that a kind of operation takes, in microseconds, from one to before another.
+func (j *journal) median(from, to int, k kind) float64 {
+	h := newHistogram(simDigits)
+	for _, e := range j.list[from:to] {
+		if e.kind == k {
+			record(h, fabric.Time(e.op))
+		}
+	}
+	return quantile(h, 50)
 }
 
 func (j *journal) lose() { j.lost++ }

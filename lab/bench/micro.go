@@ -72,6 +72,8 @@ type Micro struct {
 	LeaseNs fabric.Time
 	// Steps: the mean times of the steps of acquisitions and releases are taken, too. In virtual time only.
 	Steps bool
+	// Used: locks that no client of the run has used yet are as their users of before it left them, the last a reader as often as here. In virtual time only.
+	Used bool
 	// Capacity is the length of the queues of CQL locks; 0: what the participants need.
 	Capacity int
 }

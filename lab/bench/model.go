@@ -8,6 +8,9 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks"
+	"github.com/declock/declock/lab/locks/drtm"
+	"github.com/declock/declock/lab/locks/dslr"
 )
 
 // A Constant is a number of the NIC model, with where it comes from.
@@ -62,6 +65,27 @@ func Constants(name string) ([]Constant, error) {
 		}
 	}
 	return list, err
+}
+
+// LoadConstants returns the numbers of locks and loads that are in no model of a NIC.
+func LoadConstants() []Constant {
+	ms := func(t fabric.Time) string { return fmt.Sprintf("%g ms", float64(t)/1e6) }
+	us := func(t fabric.Time) string { return fmt.Sprintf("%g us", float64(t)/1e3) }
+	return []Constant{
+		{"request of a server", us(locks.ServerNs), "assumed", "a worker of `rpc`, `server`, `parlock` takes it for a request or a release"},
+		{"workers of a server", fmt.Sprint(locks.ServerWorkers), "assumed", "of `rpc` and `server` in all, of `parlock` on each node"},
+		{"lease of DSLR and ShiftLock", ms(dslr.DefaultLeaseNs), "cited", "their papers"},
+		{"lease of DrTM's readers", ms(drtm.DefaultLeaseNs), "cited", "ShiftLock's published code; a reader joins one of which half is left"},
+		{"uncertainty of DrTM's clocks", us(drtm.DefaultUncertaintyNs), "cited", "ShiftLock's paper, section 4.1"},
+		{"pause of a transaction, TATP", us(txnThink["tatp"]), "cited", "ShiftLock's paper, section 4.4"},
+		{"pause of a transaction, TPC-C", us(txnThink["tpcc"]), "cited", "the same; none in DSLR's figures"},
+		{"patience of a transaction", ms(txnPatience), "cited", "FissLock's evaluation; where locks are not sorted"},
+		{"hold of a long reader", ms(scanNs), "assumed", "of the locks of a warehouse's customers (`dslr10`, `dslr11`): DSLR's paper does not say"},
+		{"lease beside long readers", ms(scanLease), "assumed", "what transactions ask for: those that wait for long readers hold other locks meanwhile"},
+		{"time to failure of a waiter", us(failsAfter), "assumed", "after it has asked for its first lock (`shift13`)"},
+		{"failure noticed after", ms(noticedNs), "assumed", "when DecLock's node releases in the name of a failed client (`shift13`); in `dslr17` a lease"},
+		{"pass of a switch, packet", fmt.Sprintf("%d ns, %d ns", switchModel.Pass, switchModel.Packet), "assumed", "FissLock's, a Tofino"},
+	}
 }
 
 func link(bytePs int64) string {

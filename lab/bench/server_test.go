@@ -7,6 +7,24 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
+// Locks whose servers, or clients that they hand locks to, are on other machines in their papers have no faster messages within a node; others have.
+func TestFarMessages(t *testing.T) {
+	for lock, want := range map[string]string{"rpc": "LocalWake=3200", "rmarw": "LocalWake=3200", delayed: "LocalWake=3200", "mcs, not delayed": "", "shift-artifact": "", "declock": ""} {
+		if m := shiftTxn(lock); m.Tune != want {
+			t.Errorf("%s in ShiftLock's figures: %q", lock, m.Tune)
+		}
+	}
+	for lock, want := range map[string]string{"ncosed": "LocalWake=1650", manager: "LocalWake=1650", bypass: "LocalWake=1650", oneSlot: "", "declock": ""} {
+		if _, m := dslrTxn(lock, 16, 1); m.Tune != want {
+			t.Errorf("%s in DSLR's transactions: %q", lock, m.Tune)
+		}
+	}
+	m := Default("ncosed")
+	if dslr14.testbed(&m); m.Tune != "LocalWake=1650" {
+		t.Errorf("ncosed in DSLR's microbenchmark: %q", m.Tune)
+	}
+}
+
 // A server has one posting core: more than 8 workers bring nothing. A server on each node is bounded by the workers of all.
 func TestManagersScale(t *testing.T) {
 	mops := func(name string) float64 {

@@ -51,9 +51,16 @@ func (s *simRun) build() error {
 		return err
 	}
 	s.c.AddMN(s.plan.size())
+	sys.Profile(func(n int) (hottest []fabric.Addr) {
+		for rank := range uint64(min(n, m.Locks)) {
+			hottest = append(hottest, s.plan.addr(rank))
+		}
+		return hottest
+	})
 	if err := s.addSwitch(sys); err != nil {
 		return err
 	}
+	used := newUsedLocks(s.c, &s.plan, m, sys.Used())
 	for i := range m.CNs {
 		node := s.c.AddCN()
 		locks, err := sys.Join(node)
@@ -64,7 +71,7 @@ func (s *simRun) build() error {
 		for k := i; k < m.Clients; k += m.CNs {
 			seq := m.sequence(zipf, k)
 			s.c.Go(node, fmt.Sprintf("client %d", k), func(p fabric.Port) {
-				c := newClient(m, &s.plan, seq, locks.Locker(s.timer(p)), &s.journal)
+				c := newClient(m, &s.plan, seq, used.over(locks.Locker(s.timer(p))), &s.journal)
 				s.clients, s.lockers = append(s.clients, c), append(s.lockers, c.lock)
 				s.client(c)
 			})

@@ -23,6 +23,8 @@ import (
 type Pace struct {
 	// WarmupNs and WindowNs are a fixed window, if WindowNs is not 0. It is tested like any other, and marked if it fails.
 	WarmupNs, WindowNs fabric.Time
+	// Ops is how many operations a fixed window has at least: it goes on for that, to LimitNs at most.
+	Ops uint64
 	// LeastNs and LeastOps are what the measured part has at least, LimitNs is how long all of the run is at most.
 	LeastNs, LimitNs fabric.Time
 	LeastOps         uint64

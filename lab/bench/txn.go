@@ -23,7 +23,7 @@ type txnRun struct {
 	artifact bool
 	// sorted: locks are taken in the order of their numbers. Otherwise in that of the transaction, which gives up after txnPatience, releases all, and begins again.
 	sorted bool
-	mutex  bool // there are no shared holders, as ShiftLock's authors ran it
+	mutex  bool // there are no shared holders, as ShiftLock's authors ran CAS and MCS
 
 	warehouses  int // of TPC-C; 0: txnWarehouses for each compute node
 	subscribers int // of TATP; 0: txnSubscribers
@@ -33,6 +33,8 @@ type txnRun struct {
 	scanNs      fabric.Time // for how long one holds its locks
 	leaseNs     fabric.Time // what transactions ask for where locks have leases of several slots
 	fails       failures
+	commits     int // how many its fixed window has at least, as far as commitsNs suffices
+	seeds       int // 0: 1
 
 	plans  []plan
 	aborts uint64 // transactions that gave up, and began again
@@ -45,16 +47,36 @@ var txnThink = map[string]fabric.Time{"tatp": 2800, "tpcc": 7 * fabric.Microseco
 
 const txnPatience = 10 * fabric.Millisecond
 
+// commitsNs is for how long a run of so many commits goes on at most.
+const commitsNs = 200 * fabric.Millisecond
+
 // Sizes of the databases: 100 warehouses for each compute node.
 const (
 	txnWarehouses  = 100
 	txnSubscribers = 100_000
 )
 
+// A Txn says which transactions of a benchmark clients do, by two-phase locking.
+type Txn struct {
+	Trace    string // "tpcc" or "tatp"
+	Artifact bool   // as the generator of FissLock's and ShiftLock's evaluations draws them; else by the specification
+	// Sorted: locks are taken in the order of their numbers; else in that of the transaction, which gives up after 10 ms.
+	Sorted    bool
+	Exclusive bool // there are no shared holders
+	// 0: 100 warehouses for each compute node, 100,000 subscribers.
+	Warehouses, Subscribers int
+}
+
+// Point returns the measurement of transactions over a Micro's lock, by its clients, on its network.
+func (t Txn) Point(m Micro) Point {
+	r := txnRun{trace: t.Trace, artifact: t.Artifact, sorted: t.Sorted, mutex: t.Exclusive, warehouses: t.Warehouses, subscribers: t.Subscribers}
+	return r.point(m, Params{{"lock", m.Lock}, {"clients", m.Clients}}, Options{})
+}
+
 func (r txnRun) point(m Micro, params Params, o Options) Point {
 	m = m.WithDefaults()
 	return Point{
-		Cost: 1e8 * float64(min(m.Clients, 64)), Seeds: 1,
+		Cost: 1e8 * float64(min(m.Clients, 64)), Seeds: max(r.seeds, 1),
 		Measure: one(params, func(ctx context.Context, seed uint64) (Metrics, error) {
 			r := r
 			r.m = m
@@ -158,7 +180,11 @@ func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client in
 			r.start(&txnClient{r: r, name: fmt.Sprintf("client %d", k), node: node, joined: joined, src: source(i, k)})
 		}
 	}
-	part, err := r.settle(ctx, r.m.pace(), func(*counters) {})
+	pace := r.m.pace()
+	if n := uint64(r.commits); n > 0 {
+		pace.Ops, pace.LeastOps, pace.LimitNs = n, n, commitsNs
+	}
+	part, err := r.settle(ctx, pace, func(*counters) {})
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +201,9 @@ func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client in
 	metrics["expired_pct"] = 100 * float64(r.broken+passed) / (all + float64(r.broken+passed))
 	metrics["resets"] = float64(part.Locks.Resets)
 	metrics["failures"] = float64(r.failed)
+	if r.trace == "tatp" {
+		metrics["gsd_p50_us"], metrics["ul_p50_us"] = r.journal.median(part.first, part.last, subscriberTxn), r.journal.median(part.first, part.last, locationTxn)
+	}
 	return metrics, nil
 }
 
@@ -248,6 +277,9 @@ func (c *txnClient) work() error {
 		}
 		now := port.Now()
 		r.journal.add(now-began, got-began, now-ready, false)
+		if s, ok := c.src.(interface{ Kind() locktrace.Kind }); ok && s.Kind() != locktrace.Other {
+			r.journal.list[len(r.journal.list)-1].kind = subscriberTxn + kind(s.Kind()-locktrace.GetSubscriberData)
+		}
 	}
 	return nil
 }

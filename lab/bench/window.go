@@ -68,7 +68,7 @@ func (s *simulation) open(sys *locks.System, cns, clients int, format memory.Par
 	return nil
 }
 
-// switchModel is a Tofino by argument: some 400 ns for a program's stages, and a packet a nanosecond.
+// switchModel is a Tofino, assumed: some 400 ns for a program's stages, and a packet a nanosecond.
 var switchModel = sim.SwitchModel{Pass: 400, Packet: 1}
 
 // addSwitch adds a programmable switch, if the lock needs one.
@@ -164,13 +164,13 @@ func fixedWindow(p *Pace, look func(fabric.Time) (mark, error)) (*measured, erro
 	if err != nil {
 		return nil, err
 	}
-	last, series := first, make([]uint64, maxBatches)
-	for i := range fabric.Time(maxBatches) {
-		m, err := look(p.WarmupNs + p.WindowNs*(i+1)/maxBatches)
+	last, series := first, []uint64(nil)
+	for i := fabric.Time(1); i <= maxBatches || uint64(last.done-first.done) < p.Ops && last.at < p.LimitNs; i++ {
+		m, err := look(p.WarmupNs + p.WindowNs*i/maxBatches)
 		if err != nil {
 			return nil, err
 		}
-		series[i] = uint64(m.done - last.done)
+		series = append(series, uint64(m.done-last.done))
 		last = m
 	}
 	d := drift(series)

@@ -101,6 +101,46 @@ func TestSpecification(t *testing.T) {
 	}
 }
 
+// With fewer warehouses than nodes each node has one of them.
+func TestFewWarehouses(t *testing.T) {
+	for _, warehouses := range []int{1, 3} {
+		for _, artifact := range []bool{false, true} {
+			db := &locktrace.TPCC{Warehouses: warehouses, Nodes: 5, Artifact: artifact}
+			used := map[uint32]bool{}
+			for node := range 5 {
+				src := db.Source(node, traces.NewRand(1, uint64(node)))
+				for range 1000 {
+					for _, a := range src.Next(nil) {
+						used[a.Lock/locktrace.WarehouseLocks] = true
+					}
+				}
+			}
+			for w := range used {
+				if len(used) != warehouses || w >= uint32(warehouses) {
+					t.Fatalf("%d warehouses, artifact %v: those of %v are used", warehouses, artifact, used)
+				}
+			}
+		}
+	}
+}
+
+// Sources say which transactions Get-Subscriber-Data and Update-Location are: by the mix 35 and 14 %, of one lock each.
+func TestKinds(t *testing.T) {
+	src := locktrace.NewTATP(1000, true).Source(traces.NewRand(1, 1))
+	modes := map[locktrace.Kind]lock.Mode{locktrace.GetSubscriberData: lock.Shared, locktrace.UpdateLocation: lock.Exclusive}
+	n := map[locktrace.Kind]int{}
+	for range 10_000 {
+		list, kind := src.Next(nil), src.(interface{ Kind() locktrace.Kind }).Kind()
+		n[kind]++
+		if mode, ok := modes[kind]; ok && (len(list) != 1 || list[0].Mode != mode || list[0].Lock >= 1000) {
+			t.Fatalf("kind %d takes %v", kind, list)
+		}
+	}
+	if g, u := n[locktrace.GetSubscriberData], n[locktrace.UpdateLocation]; g < 3300 || g > 3700 || u < 1250 || u > 1550 {
+		t.Errorf("%d and %d of 10,000", g, u)
+	}
+}
+
 // Long readers take all customers of a warehouse of their node, shared, and are as many as asked for.
 func TestScans(t *testing.T) {
 	db := &locktrace.TPCC{Warehouses: 8, Nodes: 4}

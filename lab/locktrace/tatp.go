@@ -69,12 +69,26 @@ func (t *TATP) forward(s, sf, begin int) int {
 }
 
 // Source returns the transactions of a client.
-func (t *TATP) Source(r *traces.Rand) Source { return &tatpSource{draw{r}, t} }
+func (t *TATP) Source(r *traces.Rand) Source { return &tatpSource{draw: draw{r}, t: t} }
+
+// A Kind is what a transaction of TATP is, for the two of which ShiftLock's paper has latencies.
+type Kind uint8
+
+// Kinds.
+const (
+	Other Kind = iota
+	GetSubscriberData
+	UpdateLocation
+)
 
 type tatpSource struct {
 	draw
-	t *TATP
+	t    *TATP
+	kind Kind
 }
+
+// Kind returns what the last transaction is.
+func (s *tatpSource) Kind() Kind { return s.kind }
 
 // Next implements Source, by the mix of the specification.
 func (s *tatpSource) Next(list []Access) []Access {
@@ -85,8 +99,10 @@ func (s *tatpSource) Next(list []Access) []Access {
 	if s.t.Artifact {
 		typ, begin, end = s.nurand(a, 1, 4)-1, s.nurand(a, 0, 2), s.nurand(a, 1, 24)
 	}
+	s.kind = Other
 	switch n := s.between(0, 99); {
-	case n < 35: // Get-Subscriber-Data
+	case n < 35:
+		s.kind = GetSubscriberData
 		return take(list, id, lock.Shared)
 	case n < 45:
 		return s.newDestination(list, id, typ, begin, uint8(end))
@@ -101,7 +117,8 @@ func (s *tatpSource) Next(list []Access) []Access {
 			list = take(list, int(r.facility[typ]), lock.Exclusive)
 		}
 		return list
-	case n < 96: // Update-Location
+	case n < 96:
+		s.kind = UpdateLocation
 		return take(list, id, lock.Exclusive)
 	case n < 98:
 		return s.insert(list, id, typ, begin, uint8(end))

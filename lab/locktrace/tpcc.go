@@ -8,7 +8,8 @@ import (
 // A TPCC is a database of TPC-C.
 type TPCC struct {
 	Warehouses int
-	// Nodes is how many compute nodes share the warehouses: a client's transactions are for those of its node. At least 1.
+	// Nodes is how many compute nodes share the warehouses: a client's transactions are for those of its node. At least 1. Of fewer warehouses than nodes several nodes
+	// have one.
 	Nodes    int
 	Artifact bool
 }
@@ -43,8 +44,8 @@ func (t *TPCC) Locks() int { return t.Warehouses * WarehouseLocks }
 func (t *TPCC) Source(node int, r *traces.Rand) Source { return t.source(node, r) }
 
 func (t *TPCC) source(node int, r *traces.Rand) *tpccSource {
-	share := t.Warehouses / t.Nodes
-	return &tpccSource{draw: draw{r}, t: t, first: node * share, share: share}
+	share := max(t.Warehouses/t.Nodes, 1)
+	return &tpccSource{draw: draw{r}, t: t, first: node * share % t.Warehouses, share: share}
 }
 
 type tpccSource struct {

@@ -33,6 +33,7 @@ type options struct {
 	cluster, etcd, redis string
 	single               string // with it, stores are compared
 	local                bool   // with single: the memory of both clusters is lent, and measured so, too
+	unix                 string // path of the Redis server's socket; empty: it is not known
 	clients, rounds      int
 	window               time.Duration
 }
@@ -70,7 +71,7 @@ func run(ctx context.Context) error {
 			return err
 		}
 		defer server.stop()
-		o.redis = server.addr
+		o.redis, o.unix = server.addr, server.unix
 	}
 	config := map[string]any{"clients": o.clients, "rounds": o.rounds, "window": o.window.String(), "redis": redisVersion(ctx, o.redis)}
 	if bank.locks != "" {

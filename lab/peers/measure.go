@@ -43,7 +43,9 @@ func measure(ctx context.Context, o *options, peers []*peer, loads []load) (rows
 		}
 		rounds := make([][]row, len(peers))
 		for round := range o.rounds {
-			for i, p := range peers {
+			for k := range peers {
+				i := (k + round*len(peers)/o.rounds) % len(peers) // none is always behind the same one
+				p := peers[i]
 				fmt.Fprintf(os.Stderr, "\r%s, round %d of %d: %-20s", l.name, round+1, o.rounds, p.name)
 				r, err := once(ctx, o, p, l, clients)
 				if err != nil {

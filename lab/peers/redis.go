@@ -7,14 +7,16 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A redisServer is one that we have started: on the loopback, without persistence.
+// A redisServer is one that we have started: on the loopback and a unix socket, without persistence.
 type redisServer struct {
 	addr string
+	unix string // path of the socket
 	cmd  *exec.Cmd
 	dir  string
 }
@@ -35,7 +37,8 @@ func startRedis(ctx context.Context, more ...string) (*redisServer, error) {
 	if s.dir, err = os.MkdirTemp("", "declock-peers"); err != nil {
 		return nil, err
 	}
-	s.cmd = exec.Command(program, append([]string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", s.dir}, more...)...)
+	s.unix = filepath.Join(s.dir, "redis.sock")
+	s.cmd = exec.Command(program, append([]string{"--bind", "127.0.0.1", "--port", port, "--unixsocket", s.unix, "--save", "", "--appendonly", "no", "--dir", s.dir}, more...)...)
 	if err := s.cmd.Start(); err != nil {
 		_ = os.RemoveAll(s.dir)
 		return nil, err

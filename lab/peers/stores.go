@@ -41,12 +41,20 @@ func stores(ctx context.Context, o *options) (peers []*peer, err error) {
 	if err != nil {
 		return peers, err
 	}
-	r, err := redisStore(ctx, o, replica)
-	if err != nil {
-		replica.stop()
-		return peers, err
+	ways := []redisWay{{"redis", "tcp", o.redis}}
+	if o.local && o.unix != "" {
+		ways = append(ways, redisWay{"redis, unix socket", "unix", o.unix})
 	}
-	peers = append(peers, r...)
+	for i, w := range ways {
+		r, err := redisStore(ctx, o, w)
+		if i == 0 {
+			r[0].close = replica.stop
+		}
+		peers = append(peers, r...)
+		if err != nil {
+			return peers, err
+		}
+	}
 	for _, e := range strings.Split(o.etcd, ";") {
 		name, endpoints, _ := strings.Cut(e, "=")
 		p, err := etcdStore(name, strings.Split(endpoints, ","))
@@ -60,17 +68,17 @@ func stores(ctx context.Context, o *options) (peers []*peer, err error) {
 
 // storePeer is a peer of which each client does one operation on a key of its own, anew each time.
 func storePeer(name string, one func(ctx context.Context, key string, value []byte) error) *peer {
-	return &peer{name: name, close: func() {}, open: func(_ context.Context, client int) (client, error) {
-		n, value := client*7919, make([]byte, storeValue)
-		return clientOf(func(ctx context.Context) error {
-			n++
-			return one(ctx, fmt.Sprintf("key%d", n%storeKeys), value)
-		}), nil
-	}}
+	return &peer{name: name, close: func() {}, open: func(_ context.Context, i int) (client, error) { return storeClient(i, one), nil }}
 }
 
-func clientOf(one func(context.Context) error) client {
-	return client{lock: one, unlock: func(context.Context) error { return nil }, close: func() {}}
+// storeClient is the i-th client of such a peer.
+func storeClient(i int, one func(ctx context.Context, key string, value []byte) error) client {
+	n, value := i*7919, make([]byte, storeValue)
+	lock := func(ctx context.Context) error {
+		n++
+		return one(ctx, fmt.Sprintf("key%d", n%storeKeys), value)
+	}
+	return client{lock: lock, unlock: func(context.Context) error { return nil }, close: func() {}}
 }
 
 func declockStore(ctx context.Context, name, address string) ([]*peer, error) {
@@ -111,11 +119,15 @@ func declockStore(ctx context.Context, name, address string) ([]*peer, error) {
 	})}, nil
 }
 
-// redisStore is SET and WAIT 1 in one round trip, with a connection for each client: WAIT is of the connection's own changes. Beside it, SET alone.
-func redisStore(ctx context.Context, o *options, replica *redisServer) ([]*peer, error) {
-	pool := redis.NewClient(&redis.Options{Addr: o.redis, PoolSize: o.clients, MinIdleConns: o.clients})
-	wait := storePeer("redis, WAIT 1: set", func(ctx context.Context, key string, value []byte) error {
-		cmds, err := pool.Pipelined(ctx, func(p redis.Pipeliner) error {
+// A redisWay is a way to the Redis server.
+type redisWay struct{ name, network, address string }
+
+// redisStore is SET and WAIT 1 in one round trip, with a connection for each client: WAIT is of the connection's own changes. Beside it, SET alone. Clients reach the server by TCP or by its unix
+// socket; its replica always by TCP, over the loopback: Redis knows no other way.
+func redisStore(ctx context.Context, o *options, w redisWay) ([]*peer, error) {
+	pool := redis.NewClient(&redis.Options{Network: w.network, Addr: w.address, PoolSize: o.clients + 1, MinIdleConns: o.clients})
+	wait := redisPeer(w.name+", WAIT 1: set", pool, func(ctx context.Context, c *redis.Conn, key string, value []byte) error {
+		cmds, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 			p.Set(ctx, key, value, 0)
 			p.Do(ctx, "WAIT", 1, 0)
 			return nil
@@ -128,18 +140,26 @@ func redisStore(ctx context.Context, o *options, replica *redisServer) ([]*peer,
 		}
 		return nil
 	})
-	wait.close = func() { _ = pool.Close(); replica.stop() }
+	alone := redisPeer(w.name+": set", pool, func(ctx context.Context, c *redis.Conn, key string, value []byte) error {
+		return c.Set(ctx, key, value, 0).Err()
+	})
+	alone.close = func() { _ = pool.Close() }
 	for { // the replica has a first copy
 		n, err := pool.Do(ctx, "WAIT", 1, 100).Int()
-		if err != nil {
-			return nil, err
-		}
-		if n == 1 {
-			break
+		if err != nil || n == 1 {
+			return []*peer{wait, alone}, err
 		}
 	}
-	alone := storePeer("redis: set", func(ctx context.Context, key string, value []byte) error { return pool.Set(ctx, key, value, 0).Err() })
-	return []*peer{wait, alone}, nil
+}
+
+// redisPeer is a peer of which each client has a connection.
+func redisPeer(name string, pool *redis.Client, one func(ctx context.Context, c *redis.Conn, key string, value []byte) error) *peer {
+	return &peer{name: name, close: func() {}, open: func(_ context.Context, i int) (client, error) {
+		conn := pool.Conn()
+		k := storeClient(i, func(ctx context.Context, key string, value []byte) error { return one(ctx, conn, key, value) })
+		k.close = func() { _ = conn.Close() }
+		return k, nil
+	}}
 }
 
 func etcdStore(name string, endpoints []string) (*peer, error) {

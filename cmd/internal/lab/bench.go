@@ -47,7 +47,7 @@ func benchCommand(env *command.Env) *cli.Command {
 	for _, e := range bench.Experiments() {
 		cmd.Subcommands = append(cmd.Subcommands, experimentCommand(env, e.Name, e.Title, []*bench.Experiment{e}))
 	}
-	cmd.Subcommands = append(cmd.Subcommands, microCommand(env), microPartCommand(env), benchTCPCommand(env), benchMemcachedCommand(env), benchReplicasCommand(env), benchBankCommand(env))
+	cmd.Subcommands = append(cmd.Subcommands, microCommand(env), microPartCommand(env), benchTxnCommand(env), benchTCPCommand(env), benchMemcachedCommand(env), benchReplicasCommand(env), benchBankCommand(env))
 	return command.Complete(cmd)
 }
 

@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -136,6 +137,31 @@ func TestMicroJSON(t *testing.T) {
 	}
 }
 
+// Transactions run over one warehouse and over 9,600, by the specification and as published, and over TATP.
+func TestBenchTxn(t *testing.T) {
+	for _, args := range []string{"--warehouses 1 --mode spec", "--warehouses 9600", "--trace tatp --subscribers 50 --aborts --exclusive"} {
+		out, err := labRun(append([]string{"bench", "txn", "--json", "--clients", "10"}, strings.Fields(args)...)...)
+		var v struct{ Rows []map[string]any }
+		if err := errors.Join(err, json.Unmarshal([]byte(out), &v)); err != nil || len(v.Rows) != 1 || v.Rows[0]["mops"].(float64) <= 0 {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// The bank's claims are judged by the rows that there are.
+func TestBankClaims(t *testing.T) {
+	r := bankReport{Rows: []bankRow{{Lock: "declock", Load: "10000 customers", Rate: 2000, P50: 40, P99: 10}, {Lock: "redsync", Load: "10000 customers", Rate: 1000, P50: 100, P99: 100}}}
+	var got []string
+	for _, c := range r.bankClaims() {
+		got = append(got, fmt.Sprintf("%s %v %v %v", c.Text, c.Own, c.Ours, c.Verdict))
+	}
+	want := []string{"10000 customers: DecLock's rate over that of redsync true 2 yes", "10000 customers: DecLock's median below redsync's by false 60 yes",
+		"10000 customers: DecLock's 99 % latency below redsync's by false 90 yes"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
 // Every experiment is a command, and what it prints holds rows and claims; files are written where --out says.
 func TestBenchDocument(t *testing.T) {
 	for _, e := range append(bench.Experiments(), &bench.Experiment{Name: "all"}, &bench.Experiment{Name: "micro"}) {
@@ -199,6 +225,7 @@ func TestBenchRefuses(t *testing.T) {
 		{"bench nosuch", exit.Usage}, {"bench fig12a --nic nosuch", exit.Usage}, {"bench micro --cluster nosuch:x", exit.BadAddress},
 		{"bench micro more", exit.Usage}, {"bench micro --procs 2", exit.Usage}, {"bench micro --message-scale 0", exit.Usage},
 		{"bench bank --source /nowhere --locks declock;nosuch", exit.UnknownName}, {"bench bank --stops", exit.Usage}, {"bench bank --clients 6", exit.Usage},
+		{"bench txn --lock nosuch", exit.UnknownName}, {"bench txn --warehouses 9601", exit.Usage}, {"bench txn --clients 4 --cns 8", exit.Usage},
 		{"bench micro --cluster shm: --nic cx6", exit.Usage}, {"bench micro --cluster shm: --message-extra 1us", exit.Usage},
 	} {
 		if _, err := labRun(strings.Fields(c.args)...); exit.Of(err) != c.code {

@@ -25,7 +25,8 @@ import (
 )
 
 const benchTCPDescription = `The object store beside memcached, in real time and in processes of this machine, with the same replayer: rates and latencies, and what an
-operation costs in processor time, system calls and context switches, of all nodes together, memcached with its clients. Nodes of "tcp-local" reach the memory by their own CPUs (docs/local.md). It measures in turns, one after the
+operation costs in processor time, system calls and context switches, of all nodes together, memcached with its clients. Nodes of "tcp" are on the memory
+node's machine and reach its memory by their own CPUs (docs/local.md), as "declock replay --fabric tcp" has it; those of "loopback" do not. It measures in turns, one after the
 other, and prints medians; then once more beside programs that burn a processor each. "others" is the processor time that programs had
 which do not take part, "idle" what nobody used, both of all processors: on a busy machine compare rows of one run only. It starts a memcached of its own
 (Debian: apt-get install memcached). System calls need tracefs and CAP_PERFMON; without, "-".
@@ -51,11 +52,13 @@ type contender struct {
 
 var contenders = []contender{
 	{"memcached 4x8", "--cns 4 --clients 8", 2, true},
-	{"tcp 4x8", "--fabric tcp --cns 4 --clients 8", 1, false},
-	{"tcp 4x8 open slots", "--fabric tcp --cns 4 --clients 8 --open-slots", 1, false},
-	{"tcp-local 4x8", "--fabric tcp --local --cns 4 --clients 8", 8, false},
-	{"tcp 1x32", "--fabric tcp --cns 1 --procs 2 --clients 32", 4, false},
+	{"tcp 4x8", "--fabric tcp --cns 4 --clients 8", 8, false},
+	{"tcp 1x32", "--fabric tcp --cns 1 --procs 2 --clients 32", 8, false},
+	{"loopback 4x8", "--fabric tcp --local=false --cns 4 --clients 8", 1, false},
+	{"loopback 4x8 open slots", "--fabric tcp --local=false --cns 4 --clients 8 --open-slots", 1, false},
+	{"loopback 1x32", "--fabric tcp --local=false --cns 1 --procs 2 --clients 32", 3, false},
 	{"shm 4x8", "--fabric shm --cns 4 --clients 8", 16, false},
+	{"shm 2x8", "--fabric shm --cns 2 --procs 1 --clients 8", 24, false},
 }
 
 func benchTCPCommand(env *command.Env) *cli.Command {

@@ -1,0 +1,47 @@
+package bench
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+)
+
+// DrTM's clients take a lease of before by a second CAS: of locks that have been used, as many as had a reader last, of new ones none. Other locks do not notice.
+func TestUsedLocks(t *testing.T) {
+	ops := func(lock string, used bool, reads int) float64 {
+		m := Default(lock)
+		m.Used, m.ReadPct, m.Locks, m.Theta, m.CSLen, m.WarmupNs, m.WindowNs = used, reads, 10_000_000, 0, 0, 200*fabric.Microsecond, 500*fabric.Microsecond
+		r, err := Sim(context.Background(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Metrics()["mn_ops_per_op"]
+	}
+	// A reader needs one CAS, a writer two; the second of a lease comes on top. Few locks are drawn twice.
+	for reads, want := range map[int]float64{0: 2, 50: 1.5, 100: 1} {
+		fresh, used := ops("drtm", false, reads), ops("drtm", true, reads)
+		if more := used - fresh - float64(reads)/100; fresh < want-0.05 || fresh > want+0.15 || more < -0.1 || more > 0.1 {
+			t.Errorf("%d %% reads: %v operations on new locks, %v on used ones", reads, fresh, used)
+		}
+	}
+	if a, b := ops("dslr", false, 50), ops("dslr", true, 50); a != b {
+		t.Errorf("dslr: %v operations on new locks, %v on used ones", a, b)
+	}
+}
+
+// A window for so many commits goes on until it has them, or to its limit.
+func TestCommits(t *testing.T) {
+	for commits, limit := range map[int]bool{100: false, 1 << 30: true} {
+		m := Micro{Lock: "cas", CNs: 1, Clients: 1, Locks: 10, Seed: 1, WarmupNs: 1, WindowNs: 6400 * fabric.Microsecond}.WithDefaults()
+		r := txnRun{trace: "zipf", sorted: true, m: m, think: 95 * fabric.Microsecond, commits: commits}
+		if limit {
+			r.think = fabric.Second
+		}
+		got, err := r.run(context.Background(), Options{})
+		if n := len(r.journal.list); err != nil || limit && (n > 5 || math.Abs(got["window_us"]-float64(commitsNs)/1e3) > 7000) || !limit && (n < 100 || n > 101) {
+			t.Errorf("%d of %d commits in %v us: %v", n, commits, got["window_us"], err)
+		}
+	}
+}
