@@ -15,8 +15,16 @@ type Usage struct {
 	Exact bool   `json:"exact"` // all buckets were counted
 }
 
+const (
+	// fewInSample objects in a sample say too little of how many there are.
+	fewInSample = 32
+	// usageRead bounds a READ of many buckets.
+	usageRead = 32 << 10
+)
+
 // Estimate returns the usage of the part of a store that a root entry names, from as many buckets as sample says: keys are spread over
-// buckets by their hash. It opens nothing and takes no lock. It costs one READ for each bucket and for each overflow block of it.
+// buckets by their hash. Where that finds few objects it counts all of them, if as many READs of 32 KiB are enough for the table. It opens nothing and takes no lock. It
+// costs one READ for each bucket, or for 32 KiB, and for each overflow block.
 func Estimate(port fabric.Port, r *memory.Region, e *memory.Entry, sample uint64) (u Usage, err error) {
 	g, err := decodeGeometry(e, int(e.Info[0]>>40&0xff))
 	if err != nil {
@@ -47,6 +55,12 @@ func Estimate(port fabric.Port, r *memory.Region, e *memory.Entry, sample uint64
 			}
 		}
 	}
+	if n < g.buckets && u.Items < fewInSample && g.buckets*g.bucketSize <= n*usageRead {
+		u, n = Usage{}, g.buckets
+		if err := k.countAll(&g, e.Addr.Add(tableOffset)); err != nil {
+			return u, fmt.Errorf("objstore: buckets of %q on %v: %w", e.Name, e.Addr.MN(), err)
+		}
+	}
 	u.Exact = n == g.buckets
 	u.Items, u.Bytes = scaled(u.Items, g.buckets, n), scaled(u.Bytes, g.buckets, n)
 	return u, nil
@@ -63,6 +77,26 @@ type counter struct {
 	r    *memory.Region
 	u    *Usage
 	over []byte
+}
+
+// countAll counts the objects of a table.
+func (k *counter) countAll(g *geometry, table fabric.Addr) error {
+	each := max(usageRead/g.bucketSize, 1)
+	buf := k.port.Alloc(int(each * g.bucketSize))
+	defer k.port.Free(buf)
+	for at := uint64(0); at < g.buckets; at += each {
+		n := min(each, g.buckets-at)
+		ops := [1]fabric.Op{fabric.Read(table.Add(at*g.bucketSize), buf[:n*g.bucketSize])}
+		if err := k.port.Do(ops[:]); err != nil {
+			return err
+		}
+		for i := range n {
+			if err := k.count(buf[i*g.bucketSize+g.lockSize:][:(g.slots+1)*slotSize]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // count counts the objects of a bucket, and of its overflow blocks. A block that is given back meanwhile is none: what makes no sense is not
