@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,7 @@ var ErrClosed = errors.New("front: server closed")
 
 // An Acceptor accepts connections, serves each by a goroutine of its own, and ends them. Its fields are set before its first use.
 type Acceptor struct {
-	// Begin returns what serves a connection until its end, and closes it. The connection ends soon after a read has met its deadline.
+	// Begin returns what serves a connection until its end, and closes it. It reads by Read, and the connection ends soon after that has met a deadline.
 	Begin    func(net.Conn) (serve func())
 	MaxConns int
 	Refuse   string // what a connection is told if there are MaxConns already
@@ -26,19 +27,20 @@ type Acceptor struct {
 	Accepted, Rejected atomic.Uint64
 
 	mu        sync.Mutex
-	listeners map[io.Closer]struct{}
+	listeners map[Listener]struct{}
 	conns     map[net.Conn]struct{}
-	draining  bool
+	draining  atomic.Bool
+	until     time.Time      // it is: requests are read until then
 	running   sync.WaitGroup // connections and listeners
 }
 
 // Serve serves the connections of a listener until Shutdown, and returns ErrClosed then. They are over TLS if secret is not nil.
 func (a *Acceptor) Serve(l net.Listener, secret *tls.Config) error {
-	if !a.listen(l) {
+	if !a.Listen(l) {
 		_ = l.Close()
 		return ErrClosed
 	}
-	defer a.unlisten(l)
+	defer a.Unlisten(l)
 	for wait := time.Millisecond; ; {
 		nc, err := l.Accept()
 		if err == nil {
@@ -59,22 +61,29 @@ func (a *Acceptor) Serve(l net.Listener, secret *tls.Config) error {
 	}
 }
 
-// listen notes what Shutdown has to close, and reports whether there was none yet.
-func (a *Acceptor) listen(l io.Closer) bool {
+// A Listener is what clients reach.
+type Listener interface {
+	io.Closer
+	Addr() net.Addr
+}
+
+// Listen notes what Shutdown has to close, and to wait for until Unlisten, and reports whether there was none yet. Serve calls it.
+func (a *Acceptor) Listen(l Listener) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.draining {
+	if a.draining.Load() {
 		return false
 	}
 	if a.listeners == nil {
-		a.listeners, a.conns = map[io.Closer]struct{}{}, map[net.Conn]struct{}{}
+		a.listeners, a.conns = map[Listener]struct{}{}, map[net.Conn]struct{}{}
 	}
 	a.listeners[l] = struct{}{}
 	a.running.Add(1)
 	return true
 }
 
-func (a *Acceptor) unlisten(l io.Closer) {
+// Unlisten closes a listener.
+func (a *Acceptor) Unlisten(l Listener) {
 	a.mu.Lock()
 	delete(a.listeners, l)
 	a.mu.Unlock()
@@ -89,7 +98,7 @@ func (a *Acceptor) accept(nc net.Conn, secret *tls.Config) {
 		served = tls.Server(nc, secret)
 	}
 	a.mu.Lock()
-	refused := len(a.conns) >= a.MaxConns || a.draining
+	refused := len(a.conns) >= a.MaxConns || a.draining.Load()
 	if !refused {
 		a.conns[served] = struct{}{}
 		a.running.Add(1)
@@ -120,38 +129,73 @@ func (a *Acceptor) Open() int {
 	return len(a.conns)
 }
 
-// ReadBy bounds the next read of a connection, unless the server is being shut down: then it has a deadline already.
-func (a *Acceptor) ReadBy(nc net.Conn, t time.Time) {
+// Listeners returns where clients reach the server.
+func (a *Acceptor) Listeners() (list []net.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.draining {
-		_ = nc.SetReadDeadline(t)
+	for l := range a.listeners {
+		list = append(list, l.Addr())
 	}
+	return list
 }
 
-// WriteBy bounds the next write of a connection, as ReadBy does the next read.
+// Read reads from a connection, which may be idle for some time; 0: for ever. While the server is being shut down it reads what has arrived.
+func (a *Acceptor) Read(nc net.Conn, b []byte, idle time.Duration) (n int, err error) {
+	was := a.draining.Load()
+	a.beforeRead(nc, idle)
+	n, err = nc.Read(b)
+	if n == 0 && !was && a.draining.Load() && errors.Is(err, os.ErrDeadlineExceeded) { // Shutdown has ended it: it reads nothing then, whatever has arrived
+		a.beforeRead(nc, idle)
+		n, err = nc.Read(b)
+	}
+	return n, err
+}
+
+// beforeRead bounds the next read.
+func (a *Acceptor) beforeRead(nc net.Conn, idle time.Duration) {
+	if idle == 0 && !a.draining.Load() {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	by := time.Now().Add(idle)
+	if a.draining.Load() {
+		if by = time.Now().Add(drainRead); by.After(a.until) {
+			by = a.until
+		}
+	}
+	_ = nc.SetReadDeadline(by)
+}
+
+// WriteBy bounds the next write of a connection, unless the server is being shut down: then it has a deadline already.
 func (a *Acceptor) WriteBy(nc net.Conn, t time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.draining {
+	if !a.draining.Load() {
 		_ = nc.SetWriteDeadline(t)
 	}
 }
 
-// drainTimeout bounds how long a client may take to read its last answers.
-const drainTimeout = 5 * time.Second
+const (
+	// drainTimeout bounds how long a client may take to read its last answers.
+	drainTimeout = 5 * time.Second
+	// drainRead is how long a connection waits for a request, again and again until drainRequests.
+	drainRead     = 20 * time.Millisecond
+	drainRequests = 250 * time.Millisecond
+)
 
 // Shutdown closes the listeners, lets the requests that have arrived be answered and closes the connections. When ctx ends,
 // connections are closed whatever they do; their operations may still be under way.
 func (a *Acceptor) Shutdown(ctx context.Context) error {
 	a.mu.Lock()
-	a.draining = true
+	now := time.Now()
+	a.until = now.Add(drainRequests)
+	a.draining.Store(true)
 	for l := range a.listeners {
 		_ = l.Close()
 	}
-	now := time.Now()
 	for nc := range a.conns {
-		_ = nc.SetReadDeadline(now) // it ends when it has nothing to do
+		_ = nc.SetReadDeadline(now)
 		_ = nc.SetWriteDeadline(now.Add(drainTimeout))
 	}
 	a.mu.Unlock()

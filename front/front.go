@@ -7,6 +7,7 @@ type Counters struct {
 	Connections        int    // that there are
 	Accepted, Rejected uint64 // connections
 	Read, Written      uint64 // bytes, from and to clients
+	Gets, Stores       Timed  // operations on the store: those that read, and those that may change something
 	Requests           []Requests
 }
 

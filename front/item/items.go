@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/front"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 )
@@ -22,6 +23,8 @@ type Items struct {
 	opening sync.Mutex
 	started time.Time
 	flushes *Flushes
+
+	gets, updates front.Timer
 
 	stop     context.CancelFunc
 	watching sync.WaitGroup
@@ -127,12 +130,14 @@ func (x *Items) View(ctx context.Context, key []byte, f func(Item)) (found bool,
 		}
 		return nil
 	}
+	at := x.gets.Begin()
 	err = x.objects().Use(ctx, see)
 	for since := x.clock(); err != nil; err = x.objects().Use(ctx, see) {
 		if !x.retry(ctx, err, since) {
 			break
 		}
 	}
+	x.gets.End(at)
 	if errors.Is(err, objstore.ErrNotFound) {
 		return false, nil
 	}
@@ -227,6 +232,8 @@ func (x *Items) update(ctx context.Context, key []byte, u *Update, number, lost 
 		}
 		return o.change(key, u.Apply(&o), number, at)
 	}
+	begun := x.updates.Begin()
+	defer x.updates.End(begun)
 	for since := x.clock(); ; {
 		newer = false
 		err = x.objects().Update(ctx, key, objstore.Update{Read: u.Read, Beginning: u.Beginning, IfFound: u.IfFound, Apply: apply})

@@ -46,10 +46,12 @@ func (x *Items) ViewMany(ctx context.Context, keys [][]byte, f func(it Item, fou
 		now = c.Clock()
 		return err
 	}
+	at := x.gets.Begin()
 	err = x.objects().Use(ctx, see)
 	for since := x.clock(); x.retry(ctx, err, since); {
 		err = x.objects().Use(ctx, see)
 	}
+	x.gets.End(at)
 	number := uint32(0)
 	if n > 0 {
 		number, err = x.flushes.Number(ctx) // as it is after the reads; errors of keys are theirs

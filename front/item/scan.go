@@ -10,6 +10,7 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/front"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/objstore"
 )
@@ -202,6 +203,9 @@ func (x *Items) Limit() (sum uint64) {
 	}
 	return sum
 }
+
+// Times returns how long operations on the items took that were timed: those that read, and updates.
+func (x *Items) Times() (gets, updates front.Timed) { return x.gets.Timed(), x.updates.Timed() }
 
 // Stats returns what operations on the items have counted.
 func (x *Items) Stats() objstore.Stats { return x.objects().Stats() }

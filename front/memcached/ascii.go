@@ -197,17 +197,23 @@ func (c *conn) notGot(a *answer, err error) error {
 	return nil
 }
 
-// value appends the item of a key, if there is one.
+// value appends the item of a key, if there is one, and counts that.
 func (c *conn) value(key []byte, unique bool) error {
-	begin := len(c.out)
-	found, err := c.w.get(key, func(it *entry, _ *objstore.Client) { c.out = appendValue(c.out[:begin], key, it, unique) })
-	if !found {
-		c.out = c.out[:begin]
-	}
+	found, err := c.fetch(key, unique)
 	if err == nil {
 		c.got(key, found)
 	}
 	return err
+}
+
+// fetch appends the item of a key, if there is one.
+func (c *conn) fetch(key []byte, unique bool) (found bool, err error) {
+	begin := len(c.out)
+	found, err = c.w.get(key, func(it *entry, _ *objstore.Client) { c.out = appendValue(c.out[:begin], key, it, unique) })
+	if !found {
+		c.out = c.out[:begin]
+	}
+	return found, err
 }
 
 // touched is value that gives the item another time of expiry.

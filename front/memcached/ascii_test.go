@@ -104,7 +104,7 @@ func TestUniqueGrows(t *testing.T) {
 	}
 	var last uint64
 	for i, request := range []string{"set k 0 0 1\r\n1\r\n", "set k 0 0 1\r\n1\r\n", "delete k\r\nset k 0 0 1\r\n1\r\n", "replace k 0 0 1\r\n1\r\n", "incr k 0\r\n",
-		"flush_all\r\nset k 0 0 1\r\n1\r\n", "append k 0 0 0\r\n\r\n", "delete k\r\nadd k 0 0 1\r\n1\r\n"} {
+		"flush_all\r\nset k 0 0 1\r\n1\r\n", "append k 0 0 0\r\n\r\n", "ms k 1\r\n1\r\n", "md k I\r\n", "ma k D0\r\n", "delete k\r\nadd k 0 0 1\r\n1\r\n"} {
 		c := clients[i%2]
 		c.send(request)
 		c.send("mn\r\n")

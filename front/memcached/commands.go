@@ -3,7 +3,6 @@ package memcached
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -187,13 +186,11 @@ func (s *Server) connections() (list []stat) {
 	defer s.mu.Unlock()
 	now, i := s.clock(), 0
 	add := func(name, value string) { list = append(list, stat{fmt.Sprintf("%d:%s", i, name), value}) }
-	for l := range s.listeners {
-		if a, ok := l.(addressed); ok {
-			add("addr", a.Addr().Network()+":"+a.Addr().String())
-			add("state", "conn_listening")
-			add("secs_since_last_cmd", "0")
-			i++
-		}
+	for _, a := range s.accept.Listeners() {
+		add("addr", a.Network()+":"+a.String())
+		add("state", "conn_listening")
+		add("secs_since_last_cmd", "0")
+		i++
 	}
 	for c := range s.conns {
 		remote := c.nc.RemoteAddr()
@@ -206,6 +203,3 @@ func (s *Server) connections() (list []stat) {
 	}
 	return list
 }
-
-// An addressed listener has an address.
-type addressed interface{ Addr() net.Addr }

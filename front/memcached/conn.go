@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"github.com/declock/declock/objstore"
 )
@@ -75,7 +74,6 @@ func (c *conn) serve() {
 	}
 	_ = c.flush()
 	_ = c.nc.Close()
-	c.srv.counted.closed.Add(1)
 }
 
 // next serves one request.
@@ -161,10 +159,7 @@ func (c *conn) fill(idle bool) error {
 
 // read reads something, or fails.
 func (c *conn) read(b []byte) (n int, err error) {
-	if d := c.srv.o.IdleTimeout; d > 0 {
-		c.deadline(time.Now().Add(d))
-	}
-	n, err = c.nc.Read(b)
+	n, err = c.srv.accept.Read(c.nc, b, c.srv.o.IdleTimeout)
 	c.srv.counted.read.Add(uint64(n))
 	switch {
 	case n > 0:
@@ -175,15 +170,6 @@ func (c *conn) read(b []byte) (n int, err error) {
 		c.srv.counted.idled.Add(1)
 	}
 	return 0, err
-}
-
-// deadline bounds the next read, unless the server is being shut down.
-func (c *conn) deadline(t time.Time) {
-	c.srv.mu.Lock()
-	defer c.srv.mu.Unlock()
-	if !c.srv.draining {
-		_ = c.nc.SetReadDeadline(t)
-	}
 }
 
 // flush writes the answers.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -156,15 +157,24 @@ func TestShutdownDrains(t *testing.T) {
 	if n, err := nc.Read(b); string(b[:n]) != "STORED\r\n" {
 		t.Fatalf("%q, %v", b[:n], err)
 	}
+	// What has arrived is more than a connection reads at a time.
+	requests := strings.Repeat("get k\r\n", 2000)
+	if _, err := io.WriteString(nc, requests); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := s.Shutdown(ctx); err != nil {
+	over := make(chan error)
+	go func() { over <- s.Shutdown(ctx) }()
+	answers, err := io.ReadAll(nc)
+	if n := strings.Count(string(answers), "VALUE k 0 1\r\n1\r\nEND\r\n"); n != 2000 || err != nil {
+		t.Errorf("%d answers to 2000 requests that had arrived, %v", n, err)
+	}
+	if err := <-over; err != nil {
 		t.Error(err)
 	}
-	for _, c := range []net.Conn{nc, idle} {
-		if n, err := c.Read(b); n != 0 || err == nil {
-			t.Errorf("after the shutdown: %q, %v", b[:n], err)
-		}
+	if n, err := idle.Read(b); n != 0 || err == nil {
+		t.Errorf("after the shutdown: %q, %v", b[:n], err)
 	}
 	if s.Serve(l) != ErrServerClosed {
 		t.Error("a server that was shut down serves")

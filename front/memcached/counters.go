@@ -115,7 +115,8 @@ var metricNames = [numCounters][2]string{
 // Counters returns what the server has counted. A client's "stats reset" has it begin anew.
 func (s *Server) Counters() front.Counters {
 	t, n := &s.counted, s.counted.total()
-	c := front.Counters{Protocol: "memcached", Connections: s.open(), Accepted: t.accepted.Load(), Rejected: t.rejected.Load(), Read: t.read.Load(), Written: t.written.Load()}
+	c := front.Counters{Protocol: "memcached", Connections: s.accept.Open(), Accepted: s.accept.Accepted.Load(), Rejected: s.accept.Rejected.Load(), Read: t.read.Load(), Written: t.written.Load()}
+	c.Gets, c.Stores = s.getTime.Timed(), s.storeTime.Timed()
 	c.Requests = []front.Requests{{Command: "set", Result: "too_large", Count: t.tooLarge.Load()}}
 	for i, name := range metricNames {
 		if name[0] != "" {
@@ -136,10 +137,10 @@ func (s *Server) StoreStats() objstore.Stats {
 // counted are the counters of a server.
 type counted struct {
 	counters
-	accepted, rejected, closed, idled atomic.Uint64 // connections
-	read, written                     atomic.Uint64 // bytes
-	tooLarge                          atomic.Uint64 // items
-	authentications, unauthenticated  atomic.Uint64
+	idled                            atomic.Uint64 // connections
+	read, written                    atomic.Uint64 // bytes
+	tooLarge                         atomic.Uint64 // items
+	authentications, unauthenticated atomic.Uint64
 
 	evictedBefore atomic.Uint64 // of the store, at the last reset
 }
@@ -157,7 +158,7 @@ func (t *counted) reset() {
 	for c := range t.counters {
 		t.counters[c].Store(0)
 	}
-	for _, n := range []*atomic.Uint64{&t.rejected, &t.tooLarge, &t.idled, &t.read, &t.written, &t.authentications, &t.unauthenticated} {
+	for _, n := range []*atomic.Uint64{&t.tooLarge, &t.idled, &t.read, &t.written, &t.authentications, &t.unauthenticated} {
 		n.Store(0)
 	}
 }

@@ -133,7 +133,7 @@ func (c *conn) bucket(read func(*objstore.Client) (*objstore.BucketDump, error),
 		}
 		var x entry
 		var now uint32
-		found, err := c.w.get([]byte(s.Key), func(it *entry, k *objstore.Client) { x, now = *it, k.Now() })
+		found, err := c.w.look([]byte(s.Key), func(it *entry, k *objstore.Client) { x, now = *it, k.Now() })
 		if err != nil {
 			return false, err
 		}

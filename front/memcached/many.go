@@ -70,10 +70,22 @@ func (c *conn) values(b *batch, a *answer, unique bool) (ok bool, err error) {
 		hits := 0
 		for i, key := range keys[:n] {
 			r := &b.results[i]
-			it, found := itemOf(&r.Item, len(r.Value))
+			size := len(r.Value)
+			if r.Large != nil {
+				size = r.Large.Size()
+			}
+			it, found := itemOf(&r.Item, size)
 			if found && it.Flush != number {
 				c.srv.counted.add(getFlushed, 1)
 				found = false
+			}
+			switch {
+			case found && (c.srv.large(&it) || r.Large != nil):
+				if found, err = c.fetch(key, unique); err != nil {
+					return false, c.notGot(a, err)
+				}
+			case found:
+				c.out = appendValue(c.out, key, &it, unique)
 			}
 			c.prefixGet(key, found)
 			if !found {
@@ -81,7 +93,6 @@ func (c *conn) values(b *batch, a *answer, unique bool) (ok bool, err error) {
 			}
 			hits++
 			c.w.used(key)
-			c.out = appendValue(c.out, key, &it, unique)
 			if err := c.roomFor(a); err != nil {
 				return false, err
 			}
@@ -95,9 +106,10 @@ func (c *conn) values(b *batch, a *answer, unique bool) (ok bool, err error) {
 
 // getSome gets the first n keys, and the number of the last flush, which was right afterwards: items with another one are not there.
 func (w *worker) getSome(keys [][]byte, b *batch) (n int, number uint32, err error) {
+	at := w.getTime.Begin()
 	err = w.do(items, func(k *objstore.Client) (err error) {
 		expired := k.Stats().Expired
-		n, b.values, err = k.GetMulti(keys, b.results[:], b.values[:0])
+		n, b.values, err = k.OpenMulti(keys, b.results[:], b.values[:0])
 		if d := k.Stats().Expired - expired; d > 0 {
 			w.counted.add(getExpired, d)
 		}
@@ -108,6 +120,7 @@ func (w *worker) getSome(keys [][]byte, b *batch) (n int, number uint32, err err
 		}
 		return err
 	})
+	w.getTime.End(at)
 	if err == nil {
 		number, err = w.flushes.Number(context.Background())
 	}

@@ -497,7 +497,7 @@ func (c *conn) metaCounted(f *metaFlags, d *delta) {
 func (c *conn) metaDebug(f *metaFlags) error {
 	var it entry
 	var now uint32
-	found, err := c.w.get(f.key, func(x *entry, k *objstore.Client) { it, now = *x, k.Now() })
+	found, err := c.w.look(f.key, func(x *entry, k *objstore.Client) { it, now = *x, k.Now() })
 	if err != nil {
 		return err
 	}

@@ -70,23 +70,45 @@ func expiry(exptime int64, now uint32) uint32 {
 	return uint32(min(exptime, 1<<32-1))
 }
 
-// get calls see with the item of a key, and the client that it lies in the memory of. If it returns that there is none, what see has done is void.
+// errLarge: only clients of Redis can have stored the value.
+var errLarge = fmt.Errorf("memcached: larger than the largest item: %w", objstore.ErrValueSize)
+
+// large reports whether an item is larger than any of memcached's: of its value no more is read than of the largest of these.
+func (s *Server) large(it *entry) bool { return it.size > s.o.MaxItem }
+
+// get calls see with the item of a key, and the client that it lies in the memory of. If it returns that there is none, or an error, what see has done is void.
 func (w *worker) get(key []byte, see func(it *entry, k *objstore.Client)) (found bool, err error) {
+	large := false
+	found, err = w.look(key, func(it *entry, k *objstore.Client) {
+		if large = w.large(it); !large {
+			see(it, k)
+		}
+	})
+	if found && large {
+		return false, errLarge
+	}
+	return found, err
+}
+
+// look is get for which of a large item the beginning of its value does.
+func (w *worker) look(key []byte, see func(it *entry, k *objstore.Client)) (found bool, err error) {
+	at := w.getTime.Begin()
 	err = w.do(items, func(k *objstore.Client) error {
 		expired := k.Stats().Expired
-		o, err := k.Get(key)
+		o, size, err := w.open(k, key)
 		if k.Stats().Expired != expired {
 			w.counted.add(getExpired, 1)
 		}
 		if err != nil {
 			return err
 		}
-		w.item, found = itemOf(&o, len(o.Value))
+		w.item, found = itemOf(&o, size)
 		if found {
 			see(&w.item, k)
 		}
 		return nil
 	})
+	w.getTime.End(at)
 	w.item.value = nil
 	switch {
 	case errors.Is(err, objstore.ErrNotFound):
@@ -95,6 +117,22 @@ func (w *worker) get(key []byte, see func(it *entry, k *objstore.Client)) (found
 		return false, err
 	}
 	return w.live(&w.item)
+}
+
+// open gets an object, of a large item the beginning.
+func (w *worker) open(k *objstore.Client, key []byte) (o objstore.Item, size int, err error) {
+	o, l, err := k.Open(key)
+	for err == nil && l != nil {
+		if l.Size() > headSize+w.o.MaxItem {
+			return o, l.Size(), nil
+		}
+		if w.buf, err = k.Read(l, 0, l.Size(), w.buf[:0]); err == nil {
+			o.Value, l = w.buf, nil
+		} else if errors.Is(err, objstore.ErrChanged) {
+			o, l, err = k.Open(key)
+		}
+	}
+	return o, len(o.Value), err
 }
 
 // live reports whether an item that has been read has outlived all flushes.
@@ -106,28 +144,36 @@ func (w *worker) live(it *entry) (bool, error) {
 	return err == nil && it.Flush == n, err
 }
 
-// update changes the object of a key with apply, which is given the number of the last flush. A key
-// that is not there is notFound if ifFound is set, and apply is not called.
+// update changes the object of a key with apply, which is given the number of the last flush, and so much of the value as read says; negative: all, or the error is errLarge. A
+// key that is not there is notFound if ifFound is set, and apply is not called.
 func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objstore.Object, it *entry, live bool, number uint32) objstore.Change) (found bool, err error) {
-	if read >= 0 {
-		read += headSize
+	all := read < 0
+	if all {
+		read = w.o.MaxItem
 	}
 	n, err := w.flushes.Number(context.Background())
 	if err != nil {
 		return false, err
 	}
+	at := w.storeTime.Begin()
+	defer w.storeTime.End(at)
 	for lost := n; ; {
-		again, seen := false, n
+		again, large, seen := false, false, n
 		err = w.do(items, func(k *objstore.Client) error {
-			return k.Update(key, objstore.Update{Read: read, IfFound: ifFound, Apply: func(o *objstore.Object) objstore.Change {
+			return k.Update(key, objstore.Update{Read: headSize + read, IfFound: ifFound, Apply: func(o *objstore.Object) objstore.Change {
 				it, live, newer := opened(o, n, lost)
 				if again, seen = newer, it.Flush; again {
+					return objstore.Change{}
+				}
+				if large = all && live && w.large(&it); large {
 					return objstore.Change{}
 				}
 				return apply(o, &it, live, n)
 			}})
 		})
 		switch {
+		case err == nil && large:
+			return false, errLarge
 		case errors.Is(err, objstore.ErrNotFound):
 			return false, nil
 		case err != nil:
@@ -159,7 +205,7 @@ func (w *worker) store() error {
 	r := &w.req
 	read := headSize
 	if r.mode == modeAppend || r.mode == modePrepend {
-		read = -1
+		read += w.o.MaxItem // what is larger does not fit
 	}
 	ifFound := r.mode != modeSet && r.mode != modeAdd
 	n, err := w.flushes.Number(context.Background())
@@ -167,6 +213,8 @@ func (w *worker) store() error {
 		return err
 	}
 	r.lost = n
+	at := w.storeTime.Begin()
+	defer w.storeTime.End(at)
 	for {
 		r.number, r.again, r.created, r.stored = n, false, false, 0
 		u := objstore.Update{Read: read, IfFound: ifFound, Apply: w.apply}
@@ -330,7 +378,7 @@ func (w *worker) count(key []byte, d *delta) error {
 		}
 		v, ok := parseUint64(it.value)
 		switch {
-		case it.size == 0:
+		case it.size == 0 || w.large(it):
 			ok = false
 		case d.cas != 0 && d.cas != it.Unique:
 			d.status = exists

@@ -3,9 +3,7 @@ package memcached
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/front"
 	"github.com/declock/declock/front/item"
 	"github.com/declock/declock/objstore"
 )
@@ -51,30 +50,29 @@ type Options struct {
 
 // A Server serves a store to clients of memcached. It is made by New, has Serve called for each listener, and a cluster by Attach.
 type Server struct {
-	o       Options
-	started time.Time
-	users   *users               // nil: anybody
-	home    atomic.Pointer[home] // nil: it is detached
-	flushes *item.Flushes
-	moved   atomic.Int64 // seconds by which clients have moved the clock
-	counted counted
-	verbose atomic.Uint32
+	o                  Options
+	started            time.Time
+	users              *front.Users // nil: anybody
+	accept             front.Acceptor
+	home               atomic.Pointer[home] // nil: it is detached
+	flushes            *item.Flushes
+	moved              atomic.Int64 // seconds by which clients have moved the clock
+	counted            counted
+	getTime, storeTime front.Timer
+	verbose            atomic.Uint32
 
 	prefixes prefixes
 	uses     uses
 	second   atomic.Uint32 // of the store's clock, about
 
-	mu        sync.Mutex
-	listeners map[io.Closer]struct{}
-	conns     map[*conn]struct{}
-	draining  bool
-	running   sync.WaitGroup     // connections and listeners
-	stop      context.CancelFunc // ends watching
-	watching  sync.WaitGroup
+	mu       sync.Mutex
+	conns    map[*conn]struct{} // for stats conns
+	stop     context.CancelFunc // ends watching
+	watching sync.WaitGroup
 }
 
 // ErrServerClosed: Serve of a server that has been shut down.
-var ErrServerClosed = errors.New("memcached: server closed")
+var ErrServerClosed = front.ErrClosed
 
 // New returns a server, or ErrAuthFile. It answers requests with an error until it has a cluster.
 func New(o Options) (*Server, error) {
@@ -90,12 +88,13 @@ func New(o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{o: o, started: time.Now(), listeners: map[io.Closer]struct{}{}, conns: map[*conn]struct{}{}}
+	s := &Server{o: o, started: time.Now(), conns: map[*conn]struct{}{}}
+	s.accept = front.Acceptor{Begin: s.begin, MaxConns: o.MaxConns, Refuse: "ERROR Too many open connections\r\n", Log: o.Log}
 	s.flushes = item.NewFlushes(s.useControl)
 	s.uses.init()
 	if o.AuthFile != "" {
-		s.users = &users{file: o.AuthFile}
-		if err := s.users.read(); err != nil {
+		var err error
+		if s.users, err = front.ReadUsers(o.AuthFile); err != nil {
 			return nil, err
 		}
 	}
@@ -139,122 +138,29 @@ func (s *Server) Detach() {
 func (s *Server) clock() time.Duration { return time.Since(s.started) }
 
 // Serve serves the connections of a listener until Shutdown, and returns ErrServerClosed then.
-func (s *Server) Serve(l net.Listener) error { return s.serve(l, s.o.TLS) }
+func (s *Server) Serve(l net.Listener) error { return s.accept.Serve(l, s.o.TLS) }
 
 // ServePlain is Serve without TLS.
-func (s *Server) ServePlain(l net.Listener) error { return s.serve(l, nil) }
+func (s *Server) ServePlain(l net.Listener) error { return s.accept.Serve(l, nil) }
 
-func (s *Server) serve(l net.Listener, secret *tls.Config) error {
-	if !s.listen(l) {
-		_ = l.Close()
-		return ErrServerClosed
-	}
-	defer s.unlisten(l)
-	for wait := time.Millisecond; ; {
-		nc, err := l.Accept()
-		if err == nil {
-			wait = time.Millisecond
-			s.accept(nc, secret)
-			continue
-		}
-		if errors.Is(err, net.ErrClosed) {
-			return ErrServerClosed
-		}
-		var e net.Error
-		if !errors.As(err, &e) {
-			return err
-		}
-		s.o.Log.Warn("memcached: cannot accept a connection", "error", err.Error()) // too many files are open, or the like
-		time.Sleep(wait)
-		wait = min(2*wait, time.Second)
-	}
-}
-
-// listen notes what Shutdown has to close, and reports whether there was none yet.
-func (s *Server) listen(l io.Closer) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
-		return false
-	}
-	s.listeners[l] = struct{}{}
-	s.running.Add(1)
-	return true
-}
-
-func (s *Server) unlisten(l io.Closer) {
-	s.mu.Lock()
-	delete(s.listeners, l)
-	s.mu.Unlock()
-	_ = l.Close()
-	s.running.Done()
-}
-
-// accept begins to serve a connection, unless there are too many.
-func (s *Server) accept(nc net.Conn, secret *tls.Config) {
+// begin begins a connection.
+func (s *Server) begin(nc net.Conn) func() {
 	c := newConn(s, nc)
-	if secret != nil {
-		c.nc = tls.Server(nc, secret)
-	}
 	s.mu.Lock()
-	full := len(s.conns) >= s.o.MaxConns
-	if !full && !s.draining {
-		s.conns[c] = struct{}{}
-		s.running.Add(1)
-	}
-	refused := full || s.draining
+	s.conns[c] = struct{}{}
 	s.mu.Unlock()
-	if refused {
-		s.counted.rejected.Add(1)
-		_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = nc.Write([]byte("ERROR Too many open connections\r\n"))
-		_ = nc.Close()
-		return
-	}
-	s.counted.accepted.Add(1)
-	go func() {
-		defer s.running.Done()
+	return func() {
 		c.serve()
 		s.mu.Lock()
 		delete(s.conns, c)
 		s.mu.Unlock()
-	}()
+	}
 }
-
-// drainTimeout bounds how long a client may take to read its last answers.
-const drainTimeout = 5 * time.Second
 
 // Shutdown closes the listeners, lets the requests that have arrived be answered, closes the connections and detaches the cluster. When ctx ends,
 // connections are closed whatever they do; their operations may still be under way.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.mu.Lock()
-	s.draining = true
-	for l := range s.listeners {
-		_ = l.Close()
-	}
-	now := time.Now()
-	for c := range s.conns {
-		_ = c.nc.SetReadDeadline(now) // it ends when it has nothing to do
-		_ = c.nc.SetWriteDeadline(now.Add(drainTimeout))
-	}
-	s.mu.Unlock()
-	over := make(chan struct{})
-	go func() {
-		s.running.Wait()
-		close(over)
-	}()
-	var err error
-	select {
-	case <-over:
-	case <-ctx.Done():
-		err = ctx.Err()
-		s.mu.Lock()
-		for c := range s.conns {
-			_ = c.nc.Close()
-		}
-		s.mu.Unlock()
-	}
-	// An operation that waits for a memory node ends with the cluster, and its connection after that.
-	s.Detach()
+	err := s.accept.Shutdown(ctx)
+	s.Detach() // an operation that waits for a memory node ends with the cluster, and its connection after that
 	return err
 }

@@ -36,6 +36,7 @@ func (c *conn) stats(t [][]byte) error {
 	switch string(t[1]) {
 	case "reset":
 		c.srv.counted.reset()
+		c.srv.accept.Rejected.Store(0)
 		c.srv.counted.evictedBefore.Store(c.srv.StoreStats().Evictions)
 		c.srv.prefixes.reset()
 		c.say("RESET")
@@ -87,9 +88,9 @@ func (c *conn) general() ([]stat, error) {
 		{"pid", number(os.Getpid())}, {"uptime", number(int(s.clock().Seconds()))}, {"time", number(time.Now().Unix() + s.moved.Load())},
 		{"version", Version}, {"libevent", "none"}, {"pointer_size", number(strconv.IntSize)},
 		{"rusage_user", cpu(use.Utime)}, {"rusage_system", cpu(use.Stime)},
-		{"max_connections", number(s.o.MaxConns)}, {"curr_connections", number(s.open())},
-		{"total_connections", number(s.counted.accepted.Load())}, {"rejected_connections", number(s.counted.rejected.Load())},
-		{"connection_structures", number(s.open())}, {"response_obj_oom", "0"}, {"response_obj_count", "0"}, {"response_obj_bytes", "0"},
+		{"max_connections", number(s.o.MaxConns)}, {"curr_connections", number(s.accept.Open())},
+		{"total_connections", number(s.accept.Accepted.Load())}, {"rejected_connections", number(s.accept.Rejected.Load())},
+		{"connection_structures", number(s.accept.Open())}, {"response_obj_oom", "0"}, {"response_obj_count", "0"}, {"response_obj_bytes", "0"},
 		{"read_buf_count", "0"}, {"read_buf_bytes", "0"}, {"read_buf_bytes_free", "0"}, {"read_buf_oom", "0"}, {"reserved_fds", "0"},
 	}
 	for i, name := range counterNames {
@@ -186,13 +187,6 @@ func (h *home) index() uint64 {
 	st := h.stores.Load()[items]
 	perNode, slots := st.Buckets()
 	return perNode * uint64(len(st.Nodes())) * uint64(slots+1) * 8
-}
-
-// open returns how many connections there are.
-func (s *Server) open() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.conns)
 }
 
 // settings are the settings that there are.

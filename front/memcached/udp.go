@@ -20,11 +20,11 @@ const (
 // ServePacket serves clients over UDP until Shutdown, and returns ErrServerClosed then. A request is one datagram, whose sender nothing proves: do not
 // have it reached from elsewhere than by clients.
 func (s *Server) ServePacket(l net.PacketConn) error {
-	if !s.listen(packetListener{l}) {
+	if !s.accept.Listen(packetListener{l}) {
 		_ = l.Close()
 		return ErrServerClosed
 	}
-	defer s.unlisten(packetListener{l})
+	defer s.accept.Unlisten(packetListener{l})
 	var wg sync.WaitGroup
 	var err error
 	var once sync.Once

@@ -4,19 +4,21 @@ import (
 	"bufio"
 	"context"
 	"net"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/declock/declock"
 	"github.com/declock/declock/front/memcached"
 	"github.com/declock/declock/objstore"
 )
 
-// A store that is served to clients of Redis and of memcached has the same items for both: values, times to live to the millisecond, flushes.
-func TestBesideMemcached(t *testing.T) {
-	cluster := openCluster(t)
-	_, address := startServer(t, cluster, Options{Store: "both"})
-	s, err := memcached.New(memcached.Options{Store: "both", MaxItem: 1 << 16})
+// serveMemcached serves a cluster's store to clients of memcached, too, and returns one: it sends a request, | for the ends of lines, and compares what is answered, unless nothing is wanted.
+func serveMemcached(t *testing.T, cluster *declock.Cluster, o memcached.Options) (mc func(request, want string) string) {
+	t.Helper()
+	s, err := memcached.New(o)
 	if err == nil {
 		err = s.Attach(cluster, objstore.Config{})
 	}
@@ -28,21 +30,21 @@ func TestBesideMemcached(t *testing.T) {
 		t.Fatal(err)
 	}
 	go s.Serve(l)
-	defer func() {
+	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	nc, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer nc.Close()
+	t.Cleanup(func() { nc.Close() })
 	_ = nc.SetDeadline(time.Now().Add(time.Minute))
 	r := bufio.NewReader(nc)
-	mc := func(request, want string) {
+	return func(request, want string) string {
 		t.Helper()
 		if _, err := nc.Write([]byte(strings.ReplaceAll(request, "|", "\r\n") + "\r\nmn\r\n")); err != nil {
 			t.Fatal(err)
@@ -53,15 +55,24 @@ func TestBesideMemcached(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if line = strings.TrimSuffix(line, "\r\n"); line == "MN" {
+			if line = strings.TrimRight(line, "\r\n"); line == "MN" {
 				break
 			}
 			got = append(got, line)
 		}
-		if text := strings.Join(got, "|"); text != want {
+		text := strings.Join(got, "|")
+		if text != want && want != "" {
 			t.Errorf("%s: memcached's client gets %q, want %q", request, text, want)
 		}
+		return text
 	}
+}
+
+// A store that is served to clients of Redis and of memcached has the same items for both: values, times to live to the millisecond, flushes.
+func TestBesideMemcached(t *testing.T) {
+	cluster := openCluster(t)
+	_, address := startServer(t, cluster, Options{Store: "both"})
+	mc := serveMemcached(t, cluster, memcached.Options{Store: "both", MaxItem: 1 << 16})
 	c := dial(t, address)
 	mc("set k 7 0 1|v", "STORED")
 	c.want("APPEND k x", ":2")
@@ -102,4 +113,50 @@ func TestBesideMemcached(t *testing.T) {
 	mc("set k 0 0 1|v", "STORED")
 	mc("flush_all", "OK")
 	c.want("GET k", "nil")
+}
+
+// What is larger than memcached's largest item its clients are told so, and no server reads it: they may replace it, give it another expiry and delete it.
+func TestLargeBesideMemcached(t *testing.T) {
+	cluster, _, address := startLarge(t, Options{})
+	mc := serveMemcached(t, cluster, memcached.Options{Store: "redis"})
+	c := dial(t, address)
+	const tooLarge = "SERVER_ERROR object too large for cache"
+	half := letters('h', 500_000) // in segments, and not too large
+	for _, v := range []string{"1" + strings.Repeat(" ", 40<<20), letters('l', 1<<20+1)} {
+		for key, value := range map[string]string{"k": v, "half": half} {
+			if got := c.do("SET", key, value); got != "OK" {
+				t.Fatal(got)
+			}
+		}
+		mc("set small 0 0 1|v", "STORED")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for request, answer := range map[string]string{
+			"get k": tooLarge, "gets k": tooLarge, "get small k": tooLarge, "get k k k small": tooLarge, "gat 100 k": tooLarge, "mg k v": tooLarge, "mg k T100 v": tooLarge, "md k I": tooLarge,
+			"append k 0 0 1|x": "NOT_STORED", "add k 0 0 1|x": "NOT_STORED", "incr k 1": "CLIENT_ERROR cannot increment or decrement non-numeric value", "touch k 100": "TOUCHED",
+			"get small": "VALUE small 0 1|v|END",
+		} {
+			mc(request, answer)
+		}
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; n > 20<<20 {
+			t.Errorf("%d bytes were allocated for requests for a value of %d", n, len(v))
+		}
+		mc("get half small", "VALUE half 0 500000|"+half+"|VALUE small 0 1|v|END")
+		mc("get half", "VALUE half 0 500000|"+half+"|END")
+		mc("append half 0 0 1|x", "STORED")
+		if got := c.do("GET", "half"); got != half+"x" {
+			t.Errorf("after an append there are %d bytes, or others", len(got))
+		}
+		if lines := strings.Split(mc("lru_crawler metadump all", ""), "|"); len(lines) != 4 || !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "key=k exp=") }) {
+			t.Errorf("a list of three items: %q", lines)
+		}
+		mc("delete k", "DELETED")
+		c.want("EXISTS k", ":0")
+		if got := c.do("SET", "k", v); got != "OK" {
+			t.Fatal(got)
+		}
+		mc("set k 0 0 1|1", "STORED")
+		c.want("GET k", "1")
+	}
 }

@@ -158,10 +158,7 @@ func (c *conn) fill() error {
 	if err := c.charge(); err != nil {
 		return err
 	}
-	if d := c.srv.o.IdleTimeout; d > 0 {
-		c.srv.accept.ReadBy(c.nc, time.Now().Add(d))
-	}
-	n, err := c.nc.Read(c.in[c.to:])
+	n, err := c.srv.accept.Read(c.nc, c.in[c.to:], c.srv.o.IdleTimeout)
 	c.to += n
 	c.filled = c.to == len(c.in)
 	c.srv.counted.read.Add(uint64(n))

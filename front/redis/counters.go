@@ -10,6 +10,9 @@ func (s *Server) Counters() front.Counters {
 	t := &s.counted
 	c := front.Counters{Protocol: "redis", Connections: s.accept.Open(), Accepted: s.accept.Accepted.Load(), Rejected: s.accept.Rejected.Load(),
 		Read: t.read.Load(), Written: t.written.Load()}
+	if a := s.store.Load(); a != nil {
+		c.Gets, c.Stores = a.items.Times()
+	}
 	c.Requests = []front.Requests{{Command: "keyspace", Result: "hit", Count: t.hits.Load()}, {Command: "keyspace", Result: "miss", Count: t.misses.Load()},
 		{Command: "any", Result: "error", Count: t.errors.Load()}, {Command: "any", Result: "over_buffers", Count: t.overBuffers.Load()}}
 	for _, k := range list {

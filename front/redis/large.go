@@ -96,10 +96,7 @@ func (c *conn) receive() error {
 		return err
 	}
 	for u.at < u.size {
-		if d := c.srv.o.IdleTimeout; d > 0 {
-			c.srv.accept.ReadBy(c.nc, time.Now().Add(d))
-		}
-		n, err := c.nc.Read(u.buf[u.filled:min(len(u.buf), u.filled+u.size-u.at)])
+		n, err := c.srv.accept.Read(c.nc, u.buf[u.filled:min(len(u.buf), u.filled+u.size-u.at)], c.srv.o.IdleTimeout)
 		c.srv.counted.read.Add(uint64(n))
 		if n == 0 && err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cql"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/front"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/traces/replay"
@@ -138,6 +139,9 @@ type Counters struct {
 	Locks lock.Stats     `json:"locks"`
 	NIC   fabric.Stats   `json:"nic"`
 	Store objstore.Stats `json:"store"`
+	// Gets and Stores are operations on stores that were timed, one in some: those that read, and those that may change something.
+	Gets   front.Timed `json:"timed_gets"`
+	Stores front.Timed `json:"timed_stores"`
 }
 
 // A Result is what a daemon's part of a replay measured. Counters are those

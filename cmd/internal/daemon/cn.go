@@ -135,7 +135,12 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 		serves += " http=" + d.web.Addr()
 	}
 	d.web.Show(func() any { return d.Status() }, d.history.Handler(d.Status), collectors...)
-	defer d.record()()
+	if d.web != nil {
+		defer record(&d.history, func() control.Seen {
+			s, _, _ := d.seen(nil)
+			return s
+		})()
+	}
 	if _, err = fmt.Fprintf(out, "ready node=%v cluster=%s pid=%d policy=%s procs=%d control=%s%s\n",
 		id, d.cfg.Cluster.Address(), os.Getpid(), d.cfg.Policy, runtime.GOMAXPROCS(0), path, serves); err != nil {
 		return err
@@ -147,17 +152,13 @@ func (d *CN) serve(ctx context.Context, out io.Writer) (err error) {
 	return err
 }
 
-// record keeps what the page shows, until it is called off.
-func (d *CN) record() (end func()) {
-	if d.web == nil {
-		return func() {}
-	}
+// record keeps what a page shows, until it is called off.
+func record(h *page.History, see func() control.Seen) (end func()) {
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
-			s, _, _ := d.seen(nil)
-			d.history.Add(s, time.Now())
+			h.Add(see(), time.Now())
 			select {
 			case <-over:
 				return
@@ -320,10 +321,11 @@ func (d *CN) openClient(ctx context.Context, spec *control.Replay) (*client, err
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	timed := &timedClient{Client: c}
 	return &client{
-		cache: c,
+		cache: timed,
 		counters: func() control.Counters {
-			return control.Counters{Locks: *s.Locker().Stats(), NIC: *s.Port().Stats(), Store: *c.Stats()}
+			return control.Counters{Locks: *s.Locker().Stats(), NIC: *s.Port().Stats(), Store: *c.Stats(), Gets: timed.gets.Timed(), Stores: timed.sets.Timed()}
 		},
 		interrupt: s.Port().Interrupt,
 		resume:    s.Port().ClearInterrupt,

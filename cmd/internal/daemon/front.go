@@ -22,6 +22,7 @@ type frontServer interface {
 	Serve(net.Listener) error
 	Shutdown(context.Context) error
 	Counters() front.Counters
+	StoreStats() objstore.Stats
 }
 
 // A frontEnd is a server of the compute node, and where it listens.

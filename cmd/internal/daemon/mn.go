@@ -135,6 +135,15 @@ func forgotten(cfg MNConfig, id fabric.MemID) error {
 	return nil
 }
 
+// executed returns what a memory node has executed, as its page has it.
+func executed(c member.Counters) (s control.Seen) {
+	s.NIC.ReadBytes, s.NIC.WriteBytes = c.ReadBytes, c.WriteBytes
+	for kind, n := range c.Ops {
+		s.NIC.Ops[kind] = n
+	}
+	return s
+}
+
 // serveMN says that the memory node serves, and waits for its end.
 func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, ready *readiness, w *web.Server, out io.Writer) error {
 	log := cfg.Log.With("node", srv.ID().String(), "cluster", cfg.Cluster.Address())
@@ -143,7 +152,11 @@ func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, ready *readin
 		counters = s.Stats
 	}
 	m := func() fabric.Memory { return fabric.Memory{ID: srv.ID(), Size: srv.Size(), Epoch: srv.Epoch()} }
-	w.Show(func() any { return m() }, page.Memory(m, cfg.Cluster.Address()), metrics.MemoryNode(srv, cfg.Cluster.Scheme(), counters), metrics.Certificates(cfg.certificates))
+	var history page.History
+	if counters != nil && w != nil {
+		defer record(&history, func() control.Seen { return executed(counters()) })()
+	}
+	w.Show(func() any { return m() }, history.Memory(m, cfg.Cluster.Address(), counters != nil), metrics.MemoryNode(srv, cfg.Cluster.Scheme(), counters), metrics.Certificates(cfg.certificates))
 	if err := announceMN(out, cfg.Cluster, srv); err != nil {
 		return err
 	}

@@ -97,7 +97,8 @@ func (d *CN) seen(queues map[fabric.Addr]queue) (s control.Seen, hot []control.H
 	for _, l := range o.Resetting {
 		resetting = append(resetting, l.String())
 	}
-	s.Locks, s.NIC, s.Store = o.Locks, o.NIC, d.storeStats()
+	s.Counters = d.storeCounters()
+	s.Locks, s.NIC = o.Locks, o.NIC
 	s.Acquisitions, s.AcquireNs, s.Sessions, s.Held, s.Waiters = o.Acquire.Count(), o.Acquire.SumNs, o.Sessions, o.Load.Holders, o.Load.Waiters
 	return s, hot, resetting
 }
@@ -116,22 +117,24 @@ func repairs(s *control.Status, st *member.State) {
 	}
 }
 
-// storeStats returns the counters of the object store clients of replays, and of front ends.
-func (d *CN) storeStats() objstore.Stats {
+// storeCounters returns what clients of object stores have counted, those of replays and of front ends.
+func (d *CN) storeCounters() control.Counters {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := d.done.Store
+	s := d.done
 	for _, f := range d.fronts {
-		if c, ok := f.frontServer.(interface{ StoreStats() objstore.Stats }); ok {
-			stats.Add(&s, new(c.StoreStats()))
-		}
+		n := f.Counters()
+		of := control.Counters{Store: f.StoreStats(), Gets: n.Gets, Stores: n.Stores}
+		stats.Add(&s, &of)
 	}
 	if d.work != nil {
-		now := d.work.total()
-		stats.Add(&s, &now.Store)
+		stats.Add(&s, new(d.work.total()))
 	}
 	return s
 }
+
+// storeStats returns what storeCounters says of operations.
+func (d *CN) storeStats() objstore.Stats { return d.storeCounters().Store }
 
 // Status implements control.Handler.
 func (d *CN) Status() *control.Status {

@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/front"
 	"github.com/declock/declock/internal/stats"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
@@ -34,6 +35,28 @@ type client struct {
 	resume    func()                  // undoes interrupt
 	drain     func() error            // gives memory back that the compute node keeps
 	close     func() error
+}
+
+// A timedClient is a client of a store some of whose gets and sets are timed.
+type timedClient struct {
+	*objstore.Client
+	gets, sets front.Timer
+}
+
+// Get implements objstore.Cache.
+func (c *timedClient) Get(key []byte) (objstore.Item, error) {
+	at := c.gets.Begin()
+	it, err := c.Client.Get(key)
+	c.gets.End(at)
+	return it, err
+}
+
+// Set implements objstore.Cache.
+func (c *timedClient) Set(key, value []byte, o objstore.Options) error {
+	at := c.sets.Begin()
+	err := c.Client.Set(key, value, o)
+	c.sets.End(at)
+	return err
 }
 
 // work is a daemon's part of a replay.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/declock/declock/cmd/internal/control"
 	"github.com/declock/declock/cmd/internal/units"
+	"github.com/declock/declock/front"
 )
 
 const (
@@ -19,15 +20,30 @@ const (
 	Every = 2 * time.Second
 	// kept is how many intervals are shown: five minutes.
 	kept = 150
+	// minutes are those.
+	minutes = int(kept * Every / time.Minute)
+	// refresh is after how many seconds a browser asks again.
+	refresh = 5
 )
 
 //go:embed page.html
 var source string
 
+//go:embed charts.html
+var charts string
+
 //go:embed style.css
 var style string
 
-var page = template.Must(template.Must(template.New("page").Funcs(template.FuncMap{"bytes": units.Bytes, "percent": percent}).Parse(source)).New("style").Parse(style))
+var page = parse("page", source)
+
+// parse parses a page, with what all have.
+func parse(name, text string) *template.Template {
+	t := template.Must(template.New(name).Funcs(template.FuncMap{"bytes": units.Bytes, "percent": percent}).Parse(text))
+	template.Must(t.New("charts").Parse(charts))
+	template.Must(t.New("style").Parse(style))
+	return t
+}
 
 // A History has what a node has done lately. The zero value is ready.
 type History struct {
@@ -39,9 +55,10 @@ type History struct {
 
 // An interval is what a node has done between two looks.
 type interval struct {
-	gets, stores, locks float64 // a second
-	hits                float64 // of gets; negative: there were none
-	acquireUs           float64 // negative: none was timed
+	gets, stores, locks       float64 // a second
+	hits                      float64 // of gets; negative: there were none
+	getUs, storeUs, acquireUs float64 // each took; negative: none was timed
+	ops, bytes                float64 // a second, of memory nodes
 }
 
 // Add adds what a node has counted so far.
@@ -50,18 +67,24 @@ func (h *History) Add(now control.Seen, at time.Time) {
 	defer h.mu.Unlock()
 	was, d := h.last, at.Sub(h.at).Seconds()
 	h.last, h.at = &now, at
-	if was == nil || d <= 0 || now.Locks.Acquires < was.Locks.Acquires || now.Store.Gets < was.Store.Gets { // it has joined again
+	if was == nil || d <= 0 || now.Locks.Acquires < was.Locks.Acquires || now.Store.Gets < was.Store.Gets || now.NIC.Total() < was.NIC.Total() { // it has joined again
 		return
 	}
-	x := interval{hits: -1, acquireUs: -1}
+	x := interval{hits: -1}
+	x.ops, x.bytes = float64(now.NIC.Total()-was.NIC.Total())/d, float64(now.NIC.ReadBytes+now.NIC.WriteBytes-was.NIC.ReadBytes-was.NIC.WriteBytes)/d
 	gets := float64(now.Store.Gets - was.Store.Gets)
 	x.gets, x.stores, x.locks = gets/d, float64(now.Store.Stores-was.Store.Stores)/d, float64(now.Locks.Acquires-was.Locks.Acquires)/d
 	if gets > 0 {
 		x.hits = 100 * float64(now.Store.Hits-was.Store.Hits) / gets
 	}
-	if n := now.Acquisitions - was.Acquisitions; n > 0 {
-		x.acquireUs = float64(now.AcquireNs-was.AcquireNs) / float64(n) / 1e3
+	took := func(now, was front.Timed) float64 {
+		if now.Count <= was.Count {
+			return -1
+		}
+		return float64(now.Ns-was.Ns) / float64(now.Count-was.Count) / 1e3
 	}
+	x.getUs, x.storeUs = took(now.Gets, was.Gets), took(now.Stores, was.Stores)
+	x.acquireUs = took(front.Timed{Count: now.Acquisitions, Ns: now.AcquireNs}, front.Timed{Count: was.Acquisitions, Ns: was.AcquireNs})
 	if h.intervals = append(h.intervals, x); len(h.intervals) > kept {
 		h.intervals = h.intervals[1:]
 	}
@@ -99,8 +122,11 @@ func (h *History) chart(title, unit string, most float64, of func(*interval) flo
 			end()
 			continue
 		}
-		x := float64(chartWidth) * float64(kept-len(h.intervals)+i+1) / kept
-		line = append(line, fmt.Sprintf("%.1f,%.1f", x, chartHeight*(1-y/max(most, 1e-9))))
+		x, height := float64(chartWidth)*float64(kept-len(h.intervals)+i)/kept, chartHeight*(1-y/max(most, 1e-9))
+		if len(line) == 0 { // an interval between two gaps is to be seen
+			line = append(line, fmt.Sprintf("%.1f,%.1f", x, height))
+		}
+		line = append(line, fmt.Sprintf("%.1f,%.1f", x+float64(chartWidth)/kept, height))
 		c.Now = number(y) + unit
 	}
 	end()
@@ -162,7 +188,7 @@ func problems(s *control.Status) (list []string) {
 // Handler serves the page of a node. status returns nil while the node starts or leaves.
 func (h *History) Handler(status func() *control.Status) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		v := view{Now: time.Now().Format(time.TimeOnly), Refresh: 5, Minutes: int(kept * Every / time.Minute)}
+		v := view{Now: time.Now().Format(time.TimeOnly), Refresh: refresh, Minutes: minutes}
 		if v.Status = status(); v.Status != nil {
 			v.Problems, v.Up = problems(v.Status), (time.Duration(v.UptimeS) * time.Second).String()
 		}
@@ -170,7 +196,9 @@ func (h *History) Handler(status func() *control.Status) http.HandlerFunc {
 		h.mu.Lock()
 		v.Charts = []chart{
 			h.chart("Gets", "/s", 0, func(x *interval) float64 { return x.gets }),
+			h.chart("Time of a get", " us", 0, func(x *interval) float64 { return x.getUs }),
 			h.chart("Stores", "/s", 0, func(x *interval) float64 { return x.stores }),
+			h.chart("Time of a store", " us", 0, func(x *interval) float64 { return x.storeUs }),
 			h.chart("Hit ratio", "%", 100, func(x *interval) float64 { return x.hits }),
 			h.chart("Locks acquired", "/s", 0, func(x *interval) float64 { return x.locks }),
 			h.chart("Time to acquire a lock", " us", 0, func(x *interval) float64 { return x.acquireUs }),
