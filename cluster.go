@@ -61,6 +61,7 @@ type Cluster struct {
 
 	watches watches // of lost locks, for guards that have asked
 	held    heldNames
+	named   atomic.Pointer[Names] // of Named
 
 	work, guards pool          // sessions of operations on stores and trees, and of locks, for goroutines that have none
 	changes      atomic.Uint64 // losses of memory, and stores and trees that were dropped and let go, so far

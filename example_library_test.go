@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 )
@@ -251,4 +254,33 @@ func ExampleGuard_Recovered() {
 	}
 	fmt.Println("write:", g.Unlock())
 	// Output: write: <nil>
+}
+
+// A tree that is filled from sorted files, one part from each: nothing is to be seen of it before all is there.
+func ExampleTree_BulkLoad() {
+	ctx := context.Background()
+	c := opening()
+	defer c.Close()
+	words, err := c.Tree(ctx, "words", btree.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	lines := func(text string) iter.Seq2[[]byte, []byte] {
+		return func(yield func(key, value []byte) bool) {
+			for line := range strings.Lines(text) {
+				if !yield([]byte(strings.TrimSpace(line)), nil) {
+					return
+				}
+			}
+		}
+	}
+	if err := words.BulkLoad(ctx, btree.BulkOptions{}, lines("apple\nbanana\n"), lines("cherry\ndate\n")); err != nil {
+		log.Fatal(err)
+	}
+	last, _, err := words.Prev(ctx, []byte("d"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s\n", last)
+	// Output: cherry
 }

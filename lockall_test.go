@@ -143,6 +143,8 @@ func TestLockAllForever(t *testing.T) {
 func TestLockAllDoesNotDeadlock(t *testing.T) {
 	const locks, sessions, rounds = 5, 6, 60
 	c, l := openLocks(t, locks)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	var count [locks]int // each guarded by its lock
 	var wg sync.WaitGroup
 	for i := range sessions {
@@ -155,7 +157,7 @@ func TestLockAllDoesNotDeadlock(t *testing.T) {
 				for _, j := range which {
 					wants = append(wants, declock.Want{ID: l.At(j), Mode: declock.Exclusive})
 				}
-				g, err := s.LockAll(context.Background(), wants...)
+				g, err := s.LockAll(ctx, wants...)
 				if err != nil {
 					t.Error(err)
 					return
@@ -177,4 +179,37 @@ func TestLockAllDoesNotDeadlock(t *testing.T) {
 	if total != 3*sessions*rounds {
 		t.Errorf("%d increments, want %d", total, 3*sessions*rounds)
 	}
+}
+
+// Two sessions that name locks in opposite orders, and both come while one in the middle is held, get on when that is free.
+func TestLockAllInOneOrder(t *testing.T) {
+	c, l := openLocks(t, 3)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	middle, err := session(t, c).Lock(ctx, l.At(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}} {
+		s := session(t, c)
+		all.Go(func() {
+			var wants []declock.Want
+			for _, i := range order {
+				wants = append(wants, declock.Write(l.At(i)))
+			}
+			g, err := s.LockAll(ctx, wants...)
+			if err == nil {
+				err = g.Unlock()
+			}
+			if err != nil {
+				t.Errorf("%v: %v", order, err)
+			}
+		})
+		time.Sleep(50 * time.Millisecond) // it has what it can have
+	}
+	if err := middle.Unlock(); err != nil {
+		t.Error(err)
+	}
+	all.Wait()
 }

@@ -245,6 +245,12 @@ func TestSyncLocker(t *testing.T) {
 	}
 	mu.Unlock()
 	all.Wait()
+	named := c.Named("orders/17").Locker()
+	named.Lock()
+	if _, err := c.Named("orders/17").TryRLock(t.Context()); !errors.Is(err, lock.ErrBusy) {
+		t.Errorf("a lock by name that is held: %v", err)
+	}
+	named.Unlock()
 	if panicOf(mu.Unlock) == "" || panicOf(c.Locker(declock.LockID{}).Lock) == "" {
 		t.Error("misuse goes unnoticed")
 	}

@@ -136,6 +136,15 @@ func TestTreeBatches(t *testing.T) {
 			t.Errorf("first of %+v: %q, %q, %v", r, key, value, err)
 		}
 	}
+	for _, x := range []struct {
+		key, want string
+		f         func(context.Context, []byte) (key, value []byte, err error)
+	}{{"k050", "k050", tr.Seek}, {"k0505", "k051", tr.Seek}, {"l", "", tr.Seek}, {"k050", "k049", tr.Prev}, {"k0505", "k050", tr.Prev}, {"k000", "", tr.Prev}, {"", "k000", tr.Seek}} {
+		key, _, err := x.f(ctx, []byte(x.key))
+		if string(key) != x.want || (x.want == "") != errors.Is(err, btree.ErrNotFound) {
+			t.Errorf("beside %q: %q, %v; want %q", x.key, key, err, x.want)
+		}
+	}
 	if n, err := tr.DeleteMulti(ctx, append(keys[:120:120], keys[0])); n != 120 || err != nil {
 		t.Errorf("%d deleted, %v", n, err)
 	}

@@ -158,3 +158,38 @@ func TestNamesInUse(t *testing.T) {
 		t.Errorf("a table of another size: %v", err)
 	}
 }
+
+// The lock of a name that needs no table is that of the shell's table, which may be dropped and made anew.
+func TestNamed(t *testing.T) {
+	c, _ := open(t)
+	ctx := t.Context()
+	for range 2 {
+		g, err := c.Named("orders/17").RLock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shell, err := c.Names(ctx, "shell", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := shell.TryLock(ctx, "orders/17"); !errors.Is(err, lock.ErrBusy) {
+			t.Errorf("the same lock by its table: %v", err)
+		}
+		other, err := c.Named("orders/18").Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(g.Unlock(), other.Unlock()); err != nil {
+			t.Error(err)
+		}
+		if g, err = c.Named("orders/17").TryLock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Unlock(); err != nil {
+			t.Error(err)
+		}
+		if err := c.DropLocks(ctx, "shell.names"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

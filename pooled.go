@@ -64,17 +64,18 @@ func (c *Cluster) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 
 // Locker returns a lock as a sync.Locker: for what takes one, such as sync.NewCond. It waits for as long as it takes. Lock and Unlock panic with the error of
 // [Cluster.Lock] and [Guard.Unlock] where these fail, as when the lock has been lost: programs that go on then use these.
-func (c *Cluster) Locker(id LockID) sync.Locker { return &locker{c: c, id: id} }
+func (c *Cluster) Locker(id LockID) sync.Locker {
+	return &locker{lock: func(ctx context.Context) (Guard, error) { return c.Lock(ctx, id) }}
+}
 
 type locker struct {
-	c    *Cluster
-	id   LockID
+	lock func(context.Context) (Guard, error)
 	held Guard // guarded by the lock
 }
 
 // Lock implements sync.Locker.
 func (l *locker) Lock() {
-	g, err := l.c.Lock(context.Background(), l.id)
+	g, err := l.lock(context.Background())
 	if err != nil {
 		panic(err)
 	}

@@ -37,11 +37,16 @@ func (x *shared[K]) share(c *Cluster, losses func() uint32, open func(*Session) 
 }
 
 // do calls f with a client that no other goroutine uses meanwhile. The end of ctx ends the wait for a session, and what f waits for.
-func (x *shared[K]) do(ctx context.Context, f func(K) error) (err error) {
+func (x *shared[K]) do(ctx context.Context, f func(K) error) error {
 	w, err := x.c.work.take(ctx)
 	if err != nil {
 		return err
 	}
+	return x.with(ctx, w, f)
+}
+
+// with is do with a worker that has been taken.
+func (x *shared[K]) with(ctx context.Context, w *worker, f func(K) error) (err error) {
 	begun, err := w.s.s.Begin(ctx)
 	if err != nil {
 		w.home.give(w)

@@ -141,6 +141,70 @@ func TestValueStreamsThatEnd(t *testing.T) {
 	check(0)
 }
 
+// The largest value that there may be passes through a program with memory for some segments, written and read in pieces.
+func TestValueStreamsAreBounded(t *testing.T) {
+	const piece, most = 100_000, 10 << 20
+	size := 512 << 20
+	if testing.Short() {
+		size = 48 << 20
+	}
+	c, _ := open(t, declock.WithMemory(uint64(size+size/4)))
+	st, err := c.Store(t.Context(), "large", objstore.Config{Objects: 1000, MaxValue: uint32(size)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, calls := heapInUse(), 0
+	bounded := func(what string) {
+		if calls++; calls%100 > 0 {
+			return
+		}
+		if now := heapInUse(); now > before+most {
+			t.Fatalf("%s: the heap has grown by %d MiB", what, (now-before)>>20)
+		}
+	}
+	w, err := st.Writer(t.Context(), []byte("key"), int64(size), declock.SetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, piece)
+	for i := 0; i < size; i += piece {
+		for j := range b {
+			b[j] = byte((i + j) >> 12)
+		}
+		if _, err := w.Write(b[:min(piece, size-i)]); err != nil {
+			t.Fatal(err)
+		}
+		bounded("writer")
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := st.Reader(t.Context(), []byte("key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := 0
+	n, err := io.Copy(writerFunc(func(p []byte) (int, error) {
+		for i := 0; i < len(p); i += 1000 {
+			if p[i] != byte((got+i)>>12) {
+				t.Fatalf("%d at %d", p[i], got+i)
+			}
+		}
+		if got += len(p); got>>23 != (got-len(p))>>23 {
+			calls = 99
+			bounded("reader")
+		}
+		return len(p), nil
+	}), r)
+	if n != int64(size) || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
 // A TTL is exact to the millisecond: of Set, of Touch, and of a value that a ValueWriter stores in segments.
 func TestTTLIsExact(t *testing.T) {
 	c, _ := open(t, declock.WithMemory(128<<20))

@@ -83,6 +83,16 @@ func (t *Tree) First(ctx context.Context, r btree.Range) (key, value []byte, err
 	return nil, nil, cmp.Or(s.Err(), btree.ErrNotFound)
 }
 
+// Seek is First of the keys from one on: that key itself, or the next one that is there.
+func (t *Tree) Seek(ctx context.Context, from []byte) (key, value []byte, err error) {
+	return t.First(ctx, btree.Range{From: from})
+}
+
+// Prev is First of the keys before one, backwards: the last one that is there.
+func (t *Tree) Prev(ctx context.Context, before []byte) (key, value []byte, err error) {
+	return t.First(ctx, btree.Range{From: before, FromOpen: true, Descending: true})
+}
+
 // An entry is a key with its value.
 type entry struct{ key, value []byte }
 

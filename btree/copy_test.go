@@ -291,3 +291,52 @@ func TestChainToABackupIsCut(t *testing.T) {
 		mustBeSound(t, c)
 	}
 }
+
+// A backup is added before or during a bulk load of several parts, and copied to meanwhile, however far the copier had come when the load began: it has all when it is promoted.
+func TestCopyBesideABulkLoad(t *testing.T) {
+	const during = 3
+	for _, mns := range []int{1, 2} {
+		for before := range during + 1 {
+			x := newCopyWorld(t, mns)
+			other := x.client(0, x.tree)
+			l, at := cas.New(x.port(0), cas.Config{Plain: true}), handle.CopyPosition{}
+			var to handle.NewBackup
+			add := func() {
+				to = x.add()
+				wantErr(t, "names", x.tree.h.Parts[0].Region.CopyNames(x.port(0)), nil)
+			}
+			done := false
+			step := func() {
+				if done {
+					return
+				}
+				k, err := x.tree.Copy(l, to, &at)
+				wantErr(t, "copy", err, nil)
+				done, err = k.Step()
+				wantErr(t, "step", err, nil)
+				k.Close()
+			}
+			if before < during {
+				add()
+				for range before {
+					step()
+				}
+			}
+			wantErr(t, "load", x.c.BulkLoadParts(2, BulkOptions{}, func(b *Bulk) error {
+				err := b.Part(1, other, somePairs(100, 200))
+				if before == during {
+					add()
+				}
+				step()
+				return errors.Join(err, b.Part(0, x.c, somePairs(0, 100)))
+			}), nil)
+			for k, v := range somePairs(0, 200) {
+				x.model[string(k)] = string(v)
+			}
+			for !done {
+				step()
+			}
+			x.inSync(to)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package overtcp_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -120,8 +121,20 @@ func BenchmarkLarge(b *testing.B) {
 			_, err := io.ReadFull(plain, dst)
 			return err
 		},
+		func(i int) error {
+			return st.Use(b.Context(), func(c *objstore.Client) error {
+				keys, results := [][]byte{key(i), key(i + 4), key(i + 8), key(i + 12)}, make([]objstore.Result, 4)
+				for n := 0; len(keys) > 0; keys, results = keys[n:], results[n:] {
+					var err error
+					if n, _, err = c.GetMulti(keys, results, dst[:0]); err != nil || len(results[0].Value) != largeSize {
+						return fmt.Errorf("%d bytes, %w", len(results[0].Value), errors.Join(err, results[0].Err))
+					}
+				}
+				return nil
+			})
+		},
 	}
-	var took [4][]float64
+	var took [5][]float64
 	for i := range 32 {
 		if err := steps[0](i); err != nil {
 			b.Fatal(err)
@@ -146,4 +159,5 @@ func BenchmarkLarge(b *testing.B) {
 	b.ReportMetric(largeSize/median(3)/1e6, "plain-read-MB/s")
 	b.ReportMetric(median(1)/median(0), "set/plain")
 	b.ReportMetric(median(3)/median(2), "get/plain")
+	b.ReportMetric(4*median(3)/median(4), "batch/plain")
 }

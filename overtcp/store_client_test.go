@@ -39,14 +39,14 @@ const (
 // A storeOp is an operation on a key, as its client saw it. Times are those of the machine: they can be compared between processes.
 type storeOp struct {
 	Client, Number, Key int
-	Op, Value           string // set, append, insert, delete, get; what is stored
+	Op, Value           string // set, append, insert, delete, get; of large values also stream, range, read; what is stored
 	Got                 string // of a get; "": nothing is there. Of others: whether the key was there, "yes" or "no", where that matters
 	Began, Ended        time.Duration
 	Err                 string // "": it has succeeded
 }
 
 // changes reports whether it may have changed something.
-func (o *storeOp) changes() bool { return o.Op != "get" }
+func (o *storeOp) changes() bool { return o.Op != "get" && o.Op != "read" }
 
 // A StoreWorker runs clients, as it is asked to.
 type StoreWorker struct {
@@ -271,9 +271,9 @@ var storeModel = porcupine.NondeterministicModel{
 // apply returns what the key is after the operation, and what its client sees.
 func (o *storeOp) apply(value string) (next, got string) {
 	switch {
-	case o.Op == "get":
+	case !o.changes():
 		return value, value
-	case o.Op == "set":
+	case o.Op == "set" || o.Op == "stream":
 		return o.Value, ""
 	case o.Op == "insert" && value == "":
 		return o.Value, "no"
@@ -283,6 +283,8 @@ func (o *storeOp) apply(value string) (next, got string) {
 		return "", "no"
 	case o.Op == "append":
 		return value + o.Value, "yes"
+	case o.Op == "range":
+		return value[:strings.LastIndexByte(value[:len(value)-1], ',')+1] + o.Value, "yes"
 	}
 	return "", "yes"
 }

@@ -1,0 +1,196 @@
+package declock_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
+	"github.com/declock/declock/lock"
+)
+
+// numbers yields keys of 8 bytes from one number to another, each with itself as its value.
+func numbers(from, to int) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		b := make([]byte, 8)
+		for i := from; i < to; i++ {
+			binary.BigEndian.PutUint64(b, uint64(i))
+			if !yield(b, b) {
+				return
+			}
+		}
+	}
+}
+
+// partsOf returns numbers below n in parts.
+func partsOf(n, parts int) (list []iter.Seq2[[]byte, []byte]) {
+	for i := range parts {
+		list = append(list, numbers(n*i/parts, n*(i+1)/parts))
+	}
+	return list
+}
+
+// Trees are loaded in parts, several at a time, however few sessions there are: each has all keys.
+func TestTreeBulkLoad(t *testing.T) {
+	const n, trees = 30_000, 3
+	for _, sessions := range []int{1, 2, 128} {
+		c, _ := open(t, declock.WithSessions(sessions))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		for i := range trees {
+			all.Go(func() {
+				tr, err := c.Tree(ctx, fmt.Sprint("t", i), btree.Config{MaxKey: 8, MaxInline: 8})
+				if err == nil {
+					err = tr.BulkLoad(ctx, btree.BulkOptions{}, partsOf(n, 1+7*i)...)
+				}
+				if err != nil {
+					t.Errorf("%d sessions, tree %d: %v", sessions, i, err)
+					return
+				}
+				at := 0
+				for k, v := range tr.Scan(ctx, btree.Range{}).All() {
+					if binary.BigEndian.Uint64(k) != uint64(at) || string(k) != string(v) {
+						t.Errorf("%d sessions, tree %d: %x, %x where %d is to be", sessions, i, k, v, at)
+						return
+					}
+					at++
+				}
+				if at != n {
+					t.Errorf("%d sessions, tree %d: %d keys", sessions, i, at)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
+// Parts are loaded beside each other: each begins before any of them ends.
+func TestTreeBulkLoadBeside(t *testing.T) {
+	const parts = 4
+	c, _ := open(t)
+	tr, err := c.Tree(t.Context(), "t", btree.Config{MaxKey: 8, MaxInline: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var begun sync.WaitGroup
+	begun.Add(parts)
+	all := make(chan struct{})
+	go func() {
+		begun.Wait()
+		close(all)
+	}()
+	list := partsOf(1000, parts)
+	for i, part := range list {
+		list[i] = func(yield func(k, v []byte) bool) {
+			begun.Done()
+			select {
+			case <-all:
+			case <-time.After(5 * time.Second):
+				t.Errorf("part %d waits for the others", i)
+			}
+			part(yield)
+		}
+	}
+	if err := tr.BulkLoad(t.Context(), btree.BulkOptions{}, list...); err != nil {
+		t.Error(err)
+	}
+}
+
+// A load that fails leaves the tree empty, whichever part it was, and the others end: so does one whose first sequence panics.
+func TestTreeBulkLoadFails(t *testing.T) {
+	c, _ := open(t)
+	ctx := t.Context()
+	tr, err := c.Tree(ctx, "t", btree.Config{MaxKey: 8, MaxInline: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := func(what string) {
+		t.Helper()
+		if _, _, err := tr.First(ctx, btree.Range{}); !errors.Is(err, btree.ErrNotFound) {
+			t.Errorf("%s: the tree has a key, %v", what, err)
+		}
+	}
+	begun, ended := make(chan struct{}), false
+	long := func(yield func(k, v []byte) bool) {
+		close(begun)
+		for k, v := range numbers(0, 10_000) {
+			if !yield(k, v) {
+				return
+			}
+			time.Sleep(time.Microsecond)
+		}
+		ended = true
+	}
+	wrong := func(yield func(k, v []byte) bool) {
+		<-begun
+		yield(make([]byte, 9), nil)
+	}
+	if err := tr.BulkLoad(ctx, btree.BulkOptions{}, long, wrong); !errors.Is(err, btree.ErrKeySize) || ended {
+		t.Errorf("a key that is too long: %v; the other part has been read to its end: %v", err, ended)
+	}
+	empty("a key that is too long")
+	if err := tr.BulkLoad(ctx, btree.BulkOptions{}, numbers(0, 500), numbers(499, 1000)); !errors.Is(err, btree.ErrOrder) {
+		t.Errorf("parts that overlap: %v", err)
+	}
+	empty("parts that overlap")
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := tr.BulkLoad(over, btree.BulkOptions{}, numbers(0, 500)); !errors.Is(err, lock.ErrCanceled) {
+		t.Errorf("the context has ended: %v", err)
+	}
+	if text := panicOf(func() {
+		_ = tr.BulkLoad(ctx, btree.BulkOptions{}, func(func(k, v []byte) bool) { panic("sequence") })
+	}); text != "sequence" {
+		t.Errorf("panic %q", text)
+	}
+	if err := errors.Join(tr.BulkLoad(ctx, btree.BulkOptions{}), tr.BulkLoad(ctx, btree.BulkOptions{}, partsOf(1000, 4)...)); err != nil {
+		t.Error(err)
+	}
+	if err := tr.BulkLoad(ctx, btree.BulkOptions{}, numbers(0, 1)); !errors.Is(err, btree.ErrNotEmpty) {
+		t.Errorf("a tree with keys: %v", err)
+	}
+}
+
+// What it takes to load a tree in one part and in several, in turns.
+func BenchmarkBulkLoad(b *testing.B) {
+	c, err := declock.Open(b.Context(), "shm:", declock.WithMemory(512<<20))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	const n, parts = 200_000, 4
+	var one, several time.Duration
+	for i := 0; b.Loop(); i++ {
+		one += timeOfLoad(b, c, fmt.Sprint("one", i), partsOf(n, 1))
+		several += timeOfLoad(b, c, fmt.Sprint("several", i), partsOf(n, parts))
+	}
+	keys := float64(n) * float64(b.N)
+	b.ReportMetric(keys/one.Seconds(), "keys/s")
+	b.ReportMetric(keys/several.Seconds(), "keys/s-of-4")
+	b.ReportMetric(float64(one)/float64(several), "ratio")
+}
+
+// timeOfLoad loads a tree, and returns how long that takes.
+func timeOfLoad(b *testing.B, c *declock.Cluster, name string, parts []iter.Seq2[[]byte, []byte]) time.Duration {
+	b.Helper()
+	tr, err := c.Tree(b.Context(), name, btree.Config{MaxKey: 8, MaxInline: 8})
+	if err != nil {
+		b.Fatal(err)
+	}
+	began := time.Now()
+	if err := tr.BulkLoad(b.Context(), btree.BulkOptions{}, parts...); err != nil {
+		b.Fatal(err)
+	}
+	took := time.Since(began)
+	if err := c.DropTree(b.Context(), name); err != nil {
+		b.Fatal(err)
+	}
+	return took
+}
