@@ -1,3 +1,5 @@
+//go:build !shmonly
+
 package etcd
 
 import (
@@ -13,14 +15,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-)
-
-// Errors of this implementation, besides those of package member.
-var (
-	// ErrOptions: options that make no sense.
-	ErrOptions = errors.New("etcd: bad options")
-	// ErrFormat: another version of this program has made the cluster.
-	ErrFormat = errors.New("etcd: the cluster was made by another version")
 )
 
 // explain translates an error of the client. ctx is the caller's, not that of the single request.

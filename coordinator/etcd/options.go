@@ -3,6 +3,7 @@ package etcd
 import (
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -15,6 +16,14 @@ const (
 	DefaultMaxCN   = 16
 	DefaultTTL     = 5 * time.Second
 	DefaultTimeout = 5 * time.Second
+)
+
+// Errors of this implementation, besides those of package member.
+var (
+	// ErrOptions: options that make no sense.
+	ErrOptions = errors.New("etcd: bad options")
+	// ErrFormat: another version of this program has made the cluster.
+	ErrFormat = errors.New("etcd: the cluster was made by another version")
 )
 
 // Options of a Coordinator.

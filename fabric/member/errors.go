@@ -18,4 +18,6 @@ var (
 	ErrUnreachable = errors.New("member: the coordinator cannot be reached")
 	// ErrRefused: the coordinator does not accept this process: name, password or certificate.
 	ErrRefused = errors.New("member: the coordinator refuses us")
+	// ErrLeftOut: the program has no coordinator.
+	ErrLeftOut = errors.New("this program is for shared memory only: it was built with -tags shmonly, which leaves etcd and RDMA out; build it without")
 )

@@ -1,4 +1,4 @@
-//go:build cgo
+//go:build cgo && !shmonly
 
 #define _GNU_SOURCE // dlvsym
 #include "shim.h"

@@ -14,9 +14,10 @@ const etcdClient = "go.etcd.io/etcd/api go.etcd.io/etcd/client github.com/coreos
 
 // linked are what a program or library consists of, besides Go's own library and golang.org/x/sys.
 var linked = []struct {
-	pkg string
-	of  string // prefixes of packages of others
-	not string // packages of ours that it does without, besides lab
+	pkg  string
+	of   string // prefixes of packages of others
+	not  string // packages of ours that it does without, besides lab
+	tags string // that it is built with
 }{
 	{pkg: ".", of: "github.com/google/btree", not: "cmd coordinator fabric/sim fabric/tcp fabric/verbs fabric/member front traces"},
 	{pkg: "./overtcp", of: "github.com/google/btree " + etcdClient, not: "cmd coordinator/embedded fabric/sim fabric/verbs front traces"},
@@ -24,16 +25,19 @@ var linked = []struct {
 	{pkg: "./cmd/declock-mn", of: daemon, not: "cmd/internal/app cmd/internal/fleet coordinator/embedded fabric/sim"},
 	{pkg: "./cmd/declock-cn", of: daemon, not: "cmd/internal/app cmd/internal/fleet coordinator/embedded fabric/sim"},
 	{pkg: "./cmd/declock", of: "*", not: "fabric/sim"},
+	{pkg: "./cmd/declock", of: daemonWithoutEtcd + "google.golang.org/protobuf github.com/coreos/go-systemd", not: "fabric/sim", tags: "shmonly"}, // the README's first command: it compiles less
 }
 
 // daemon is what a daemon needs of others: the client of etcd, flags and their help, configuration, metrics, and what replays traces.
-const daemon = "github.com/google/btree github.com/urfave/cli github.com/cpuguy83 github.com/russross github.com/xrash github.com/goccy/go-yaml " +
-	"github.com/prometheus github.com/beorn7 github.com/cespare github.com/munnerz github.com/klauspost/compress github.com/HdrHistogram golang.org/x/term " + etcdClient
+const daemon = daemonWithoutEtcd + etcdClient
+
+const daemonWithoutEtcd = "github.com/google/btree github.com/urfave/cli github.com/cpuguy83 github.com/russross github.com/xrash github.com/goccy/go-yaml " +
+	"github.com/prometheus github.com/beorn7 github.com/cespare github.com/munnerz github.com/klauspost/compress github.com/HdrHistogram golang.org/x/term "
 
 // TestLinked: what users link is the product, without the laboratory.
 func TestLinked(t *testing.T) {
 	for _, l := range linked {
-		cmd := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", l.pkg)
+		cmd := exec.Command("go", "list", "-deps", "-tags", l.tags, "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", l.pkg)
 		cmd.Dir = "../.."
 		out, err := cmd.Output()
 		if err != nil {
@@ -44,9 +48,9 @@ func TestLinked(t *testing.T) {
 			switch {
 			case pkg+"/" == module, within(pkg, "golang.org/x/sys"):
 			case own && (within(ours, "lab") || within(ours, l.not)):
-				t.Errorf("%s links %s", l.pkg, ours)
+				t.Errorf("%s %s links %s", l.pkg, l.tags, ours)
 			case !own && l.of != "*" && !within(pkg, l.of):
-				t.Errorf("%s links %s", l.pkg, pkg)
+				t.Errorf("%s %s links %s", l.pkg, l.tags, pkg)
 			}
 		}
 	}

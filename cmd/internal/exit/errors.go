@@ -94,6 +94,7 @@ var codes = []struct {
 	{member.ErrUnknown, NotFound},
 	{member.ErrRefused, Denied},
 	{member.ErrUnreachable, NoCluster},
+	{member.ErrLeftOut, Unavailable},
 	{etcd.ErrOptions, Usage},
 	{etcd.ErrFormat, Mismatch},
 	{tcp.ErrOptions, Usage}, // and of verbs: it has the same errors of options, authentication, versions, protocol and connections
