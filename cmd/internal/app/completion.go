@@ -27,12 +27,12 @@ complete -o bashdefault -o default -F _declock declock
 	"zsh": `#compdef declock
 _declock() {
   local -a list
-  local word=${words[CURRENT]} line=("${words[@]:0:CURRENT-1}")
+  local word=${words[CURRENT]} line=("${(@)words[1,CURRENT-1]}")
   [[ $word == -* ]] && line+=("$word")
   list=("${(@f)$("${line[@]}" FLAG 2>/dev/null)}")
   if [[ -n $list[1] ]]; then _describe declock list; else _files; fi
 }
-compdef _declock declock
+if [[ $funcstack[1] == _declock ]]; then _declock "$@"; else compdef _declock declock; fi
 `,
 	"fish": `function __declock
   set -l line (commandline -opc)

@@ -37,7 +37,7 @@ import (
 const replayDescription = `It replays TRACE (the 7-column CSV of the Twitter cache traces; plain, .gz or .zst, "-" is standard
 input; that and pipes are copied to an unlinked temporary file first) or, without TRACE, a trace that it generates. By default it starts a memory
 node and compute nodes on this machine, fills the cache with the population of a generated trace (not measured), replays, prints a table,
-and takes everything down. Ctrl-C stops it and prints what was measured so far (exit code 130).
+and takes everything down. Over tcp these reach the memory by their own CPUs, as on one machine they can; --local=false: over the loopback. Ctrl-C stops it and prints what was measured so far (exit code 130).
 
 Examples:
    declock replay
@@ -196,6 +196,9 @@ func (o *replayOptions) check(c *cli.Context) error {
 	}
 	if err := o.started.onlySHM(c); err != nil {
 		return err
+	}
+	if own := o.net.Cluster == "" && o.started.Fabric == "tcp"; own && !c.IsSet("local") {
+		o.net.Options.Local = true // as declock up has it
 	}
 	if o.net.Options.Local && o.net.Cluster == "" && o.started.Fabric != "tcp" {
 		return command.Usage(c, "--local needs --fabric tcp")
