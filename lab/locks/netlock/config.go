@@ -39,7 +39,7 @@ const (
 	defaultQueue  = Entries / DefaultLocks
 	defaultSlots  = 256
 	defaultMemory = 12 << 23
-	maxQueue      = 1<<countBits - 1
+	maxQueue      = countMask
 )
 
 func (c Config) withDefaults() Config {

@@ -17,8 +17,8 @@ type rest struct {
 	at     uint64 // the place of the entry
 	what   uint64
 	left   uint64 // readers: entries to look at
-	known  uint64 // readers: entries that there were
-	passed uint64 // readers that it has granted
+	known  uint64 // readers: entries that there were, modulo 2^countBits
+	passed uint64 // readers that it has granted, modulo 2^countBits
 	op     opID   // of msgLast: a writer's entry, behind readers; else 0
 	client uint64
 }
@@ -52,7 +52,7 @@ func (p *Program) release(k *packet) {
 		}
 		switch {
 		case t.chain:
-			t.gone++
+			t.gone = (t.gone + 1) & countMask
 		case mode == lock.Shared:
 			goesOn, r.what = t.x > 0, ifWriter
 		case t.s > 0:
@@ -93,7 +93,7 @@ func (p *Program) next(k *packet) {
 		p.recirculate(k, msgLast, r)
 	default:
 		p.grant(k, op, client)
-		r.at, r.left, r.passed = p.advance(r.at), r.left-1, r.passed+1
+		r.at, r.left, r.passed = p.advance(r.at), r.left-1, (r.passed+1)&countMask
 		if r.left > 0 {
 			p.recirculate(k, msgNext, r)
 		} else {
@@ -108,7 +108,7 @@ func (p *Program) last(k *packet) {
 	k.Update(p.counts, k.lock, func(old uint64) uint64 {
 		t := unpack(old)
 		if r.op == 0 {
-			more = t.x + t.s + t.gone - r.known
+			more = (t.x + t.s + t.gone - r.known) & countMask
 		}
 		if more > 0 {
 			return old
@@ -119,7 +119,7 @@ func (p *Program) last(k *packet) {
 	})
 	switch {
 	case more > 0:
-		r.left, r.known = more, r.known+more
+		r.left, r.known = more, (r.known+more)&countMask
 		p.recirculate(k, msgNext, r)
 	case free:
 		p.grant(k, r.op, r.client)

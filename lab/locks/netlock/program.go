@@ -46,19 +46,20 @@ func NewProgram(cfg Config) (*Program, error) {
 type tally struct {
 	x, s uint64 // entries by mode
 	away uint64 // requests that the server has for it
-	// chain: the switch is granting waiting readers, one in a pass; gone is how many of them have released meanwhile.
+	// chain: the switch is granting waiting readers, one in a pass; gone is how many of them have released meanwhile, modulo 2^countBits: while readers keep coming
+	// the passes do not end. A queue has fewer entries, so that differences of such counts are exact.
 	chain bool
 	gone  uint64
 }
 
 const (
 	countBits = 12
+	countMask = 1<<countBits - 1
 	awayBits  = 27
 )
 
 func unpack(w uint64) tally {
-	const mask = 1<<countBits - 1
-	return tally{x: w & mask, s: w >> countBits & mask, gone: w >> (2 * countBits) & mask, away: w >> (3 * countBits) & (1<<awayBits - 1), chain: w>>63 != 0}
+	return tally{x: w & countMask, s: w >> countBits & countMask, gone: w >> (2 * countBits) & countMask, away: w >> (3 * countBits) & (1<<awayBits - 1), chain: w>>63 != 0}
 }
 
 func (t tally) pack() uint64 {

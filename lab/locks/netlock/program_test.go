@@ -11,11 +11,12 @@ import (
 
 // A rig is a machine, a switch and a server, whose messages a test delivers one by one.
 type rig struct {
-	t      *testing.T
-	sw     *pswitch.Switch
-	pool   *Pool
-	server *overflow
-	under  []sent
+	t       *testing.T
+	program *Program
+	sw      *pswitch.Switch
+	pool    *Pool
+	server  *overflow
+	under   []sent
 }
 
 // sent is a message under way.
@@ -53,7 +54,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, sw: pswitch.New(program), pool: newPool(machineAt, switchAt, serverAt, cfg)}
+	r := &rig{t: t, program: program, sw: pswitch.New(program), pool: newPool(machineAt, switchAt, serverAt, cfg)}
 	r.server = newOverflow(wire{r: r, id: fabric.AgentOf(serverAt)})
 	return r
 }
