@@ -51,7 +51,7 @@ func (s *MemoryServer) connOf(t testing.TB, k laneKey) (c *laneConn) {
 	peertest.Await(t, "the connection is served", func() bool {
 		s.peer.Mu.Lock()
 		defer s.peer.Mu.Unlock()
-		c = s.lanes[k].conn
+		c = s.lanes[k].conn.Load()
 		return c != nil && c.stream.Load() != nil
 	})
 	return c
@@ -350,8 +350,9 @@ func TestMemoryNodeThatHangs(t *testing.T) {
 	s := c.Servers[0]
 	s.peer.Mu.Lock()
 	for _, l := range s.lanes {
-		l.conn.exec.Lock()
-		defer l.conn.exec.Unlock()
+		c := l.conn.Load()
+		c.exec.Lock()
+		defer c.exec.Unlock()
 	}
 	s.peer.Mu.Unlock()
 	p.breakAt()
@@ -426,8 +427,8 @@ func TestStalledAnswersCutTheConnection(t *testing.T) {
 			st.backlog = st.backlog[1:] // though slowly
 			st.mu.Unlock()
 		}
-		if stalls(); conn.isCut.Load() != (i == 7) {
-			t.Fatalf("at look %d it is cut: %v", i, conn.isCut.Load())
+		if stalls(); conn.isCut() != (i == 7) {
+			t.Fatalf("at look %d it is cut: %v", i, conn.isCut())
 		}
 	}
 }

@@ -88,9 +88,9 @@ func (s *MemoryServer) stallNode(life member.Incarnation) (goOn func()) {
 	defer s.peer.Mu.Unlock()
 	var held []*laneConn
 	for k, l := range s.lanes {
-		if k.incarnation == life && l.conn != nil {
-			l.conn.exec.Lock()
-			held = append(held, l.conn)
+		if c := l.conn.Load(); c != nil && k.incarnation == life {
+			c.exec.Lock()
+			held = append(held, c)
 		}
 	}
 	return sync.OnceFunc(func() {

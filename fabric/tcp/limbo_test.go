@@ -18,9 +18,9 @@ func (s *MemoryServer) stall(lanes ...uint16) (goOn func()) {
 	var held []*laneConn
 	for k, l := range s.lanes {
 		for _, i := range lanes {
-			if k.index == i && l.conn != nil {
-				l.conn.exec.Lock()
-				held = append(held, l.conn)
+			if c := l.conn.Load(); c != nil && k.index == i {
+				c.exec.Lock()
+				held = append(held, c)
 			}
 		}
 	}

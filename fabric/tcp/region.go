@@ -50,13 +50,9 @@ func (s *MemoryServer) regroup(st *member.State) {
 	}
 	s.takeBack(func(l *leave) bool { return l.target != (target{}) && !s.isOpen(s.copyOf(l.target.id), l.target) })
 	for k, l := range s.lanes {
-		if k.target == (target{}) || s.isOpen(s.copyOf(k.target.id), k.target) {
-			continue
+		if k.target != (target{}) && !s.isOpen(s.copyOf(k.target.id), k.target) {
+			s.forget(l)
 		}
-		if l.conn != nil {
-			l.conn.cut()
-		}
-		delete(s.lanes, k)
 	}
 }
 
@@ -114,10 +110,7 @@ func (s *MemoryServer) dropCopy(r *region) {
 	s.takeBack(func(l *leave) bool { return l.region == r && l.target != (target{}) })
 	for k, l := range s.lanes {
 		if k.target != (target{}) && k.target.id == r.id {
-			if l.conn != nil {
-				l.conn.cut()
-			}
-			delete(s.lanes, k)
+			s.forget(l)
 		}
 	}
 	s.copies = slices.DeleteFunc(s.copies, func(x *region) bool { return x == r })

@@ -25,7 +25,7 @@ func TestMemoryNodeJoinsAgainWithItsMemory(t *testing.T) {
 	peertest.JoinsAgain(t, &oneEach(t).Cluster, func(n *node, s *MemoryServer) (func(), func(fabric.Port)) {
 		conn := s.connOf(t, laneKey{n.Own.Incarnation, 0, target{}})
 		return func() {
-			if !conn.isCut.Load() {
+			if !conn.isCut() {
 				t.Error("a connection of before is still served")
 			}
 		}, func(fabric.Port) {}

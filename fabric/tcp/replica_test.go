@@ -217,7 +217,7 @@ func TestLateWriteToBackup(t *testing.T) {
 	if got := g.word(g.b); got != 1 {
 		t.Errorf("the word is %d", got)
 	}
-	if !conn.isCut.Load() {
+	if !conn.isCut() {
 		t.Error("the lane of the epoch before is still served")
 	}
 }

@@ -32,8 +32,8 @@ type MemoryServer struct {
 	copies []*region // of replicated numbers, its own among them
 	format func(fabric.Copy) error
 	lanes  map[laneKey]*served
-	shared map[laneKey]*laneConn // connections for frames of several lanes; their targets are 0
-	gone   []laneKey             // of those in lanes whose node has gone, the oldest first
+	shared map[laneKey]*served // connections for frames of several lanes; their targets are 0
+	gone   []laneKey           // of those in lanes whose node has gone, the oldest first
 
 	leaves          map[laneKey]*leave
 	executedLocally uint64 // chains, by leaves that are no more
@@ -53,12 +53,26 @@ type riderKey struct {
 	tag         uint32
 }
 
-// A served is a lane as the memory node knows it: it outlives its connections.
+// A served is a lane as the memory node knows it: it outlives its connections. Frames of it are executed as long as it has the connection by which they were let in, wherever
+// they come from. So what the memory node can cut is all that can execute: newLaneConn gives a lane its connection, cut takes it away, and nothing else changes it.
 type served struct {
 	laneKey
 	executed uint32 // frames before it have been executed; changed under the exec mutex of conn
-	conn     *laneConn
+	conn     atomic.Pointer[laneConn]
 	gone     bool // its node has gone
+}
+
+// cut cuts the connection of a lane, if it has one.
+func (l *served) cut() {
+	if c := l.conn.Load(); c != nil {
+		c.cut()
+	}
+}
+
+// forget cuts a lane and forgets it; Mu is held.
+func (s *MemoryServer) forget(l *served) {
+	l.cut()
+	delete(s.lanes, l.laneKey)
 }
 
 // maxGone is how many lanes of nodes that have gone are remembered: a node that comes back learns
@@ -71,7 +85,7 @@ func Serve(ctx context.Context, o Options) (*MemoryServer, error) {
 		return nil, err
 	}
 	p := &peer.Server{}
-	s := &MemoryServer{MemoryServer: p, peer: p, o: o, begun: time.Now(), lanes: map[laneKey]*served{}, shared: map[laneKey]*laneConn{}, leaves: map[laneKey]*leave{}}
+	s := &MemoryServer{MemoryServer: p, peer: p, o: o, begun: time.Now(), lanes: map[laneKey]*served{}, shared: map[laneKey]*served{}, leaves: map[laneKey]*leave{}}
 	p.Init(o.config(), peer.Lender{Renew: s.renew, Evict: s.evict, Suspended: func() error { return nil }, Stop: s.stop, Release: s.release})
 	if err := s.open(ctx); err != nil {
 		p.End(err)
@@ -116,7 +130,9 @@ func (s *MemoryServer) open(ctx context.Context) (err error) {
 // renew begins an epoch: neither what lanes have executed is valid any more, nor the key.
 func (s *MemoryServer) renew() {
 	s.home.mem.keepEpoch(s.peer.Own.Epoch)
-	clear(s.lanes)
+	for _, l := range s.lanes {
+		s.forget(l)
+	}
 	s.gone = nil
 	s.home.nic.key.Store(rand.Uint32())
 	for _, r := range s.copies {
@@ -135,18 +151,18 @@ func (s *MemoryServer) evict(st *member.State) {
 			l.gone = true
 			s.gone = append(s.gone, k)
 		}
-		if l.conn != nil {
-			l.conn.cut()
-		}
+		l.cut()
 	}
-	for k, c := range s.shared {
+	for k, l := range s.shared {
 		if st == nil || !st.Has(k.incarnation) {
-			c.cut()
+			l.cut()
 			delete(s.shared, k)
 		}
 	}
 	for ; len(s.gone) > maxGone; s.gone = s.gone[1:] {
-		delete(s.lanes, s.gone[0])
+		if l := s.lanes[s.gone[0]]; l != nil {
+			s.forget(l)
+		}
 	}
 	if st != nil {
 		s.regroup(st)
@@ -205,13 +221,8 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 		l = &served{laneKey: key, executed: uint32(g.number)} // nothing was
 		s.lanes[key] = l
 	}
-	if l.conn != nil {
-		// One connection at a time, and nothing of an old one behind a new one's.
-		l.conn.cut()
-	}
-	r.known, r.number = true, uint64(l.executed)
 	conn := newLaneConn(s, x, l, uint32(g.number))
-	l.conn = conn
+	r.known, r.number = true, uint64(l.executed)
 	conn.tag, conn.key = uint32(g.number>>32), r.key
 	if key.target != (target{}) && conn.tag != 0 {
 		s.riders.Store(conn.rider(), conn)
@@ -225,34 +236,23 @@ func (s *MemoryServer) enterShared(g *guest) (r reply, take func(*stream), err e
 		return r, nil, err
 	}
 	key := laneKey{member.Incarnation(g.from), g.index, target{}}
-	if old := s.shared[key]; old != nil {
-		old.cut()
+	l := s.shared[key]
+	if l == nil {
+		l = &served{laneKey: key}
+		s.shared[key] = l
 	}
-	conn := newLaneConn(s, nil, &served{laneKey: key}, 0)
-	s.shared[key] = conn
+	conn := newLaneConn(s, nil, l, 0)
 	st, _ := s.peer.State()
 	return reply{caps: capMasked | capAtomic16 | capShared, epoch: s.peer.Own.Epoch, revision: st.Revision}, func(st *stream) { s.begin(conn, st) }, nil
 }
 
-// begin serves a connection that was let in.
+// begin serves a connection that was let in; nil: it was lost. Its node may not know: it has been answered, and sends frames on a connection that lanes share.
 func (s *MemoryServer) begin(c *laneConn, st *stream) {
 	if st == nil {
-		s.left(c)
+		c.cut()
 		return
 	}
 	s.workers[int(s.next.Add(1))%len(s.workers)].take(c, st)
-}
-
-// left notes that a connection is over.
-func (s *MemoryServer) left(c *laneConn) {
-	s.peer.Mu.Lock()
-	defer s.peer.Mu.Unlock()
-	if c.lane.conn == c {
-		c.lane.conn = nil
-	}
-	if s.shared[c.lane.laneKey] == c {
-		delete(s.shared, c.lane.laneKey)
-	}
 }
 
 // watch cuts connections that do not take their answers, and checks that the file of the memory was not truncated.
@@ -270,13 +270,12 @@ func (s *MemoryServer) watch() {
 			s.peer.Quit(err)
 		}
 		s.peer.Mu.Lock()
-		for _, l := range s.lanes {
-			if l.conn != nil {
-				l.conn.stalls(limit)
+		for _, lanes := range []map[laneKey]*served{s.lanes, s.shared} {
+			for _, l := range lanes {
+				if c := l.conn.Load(); c != nil {
+					c.stalls(limit)
+				}
 			}
-		}
-		for _, c := range s.shared {
-			c.stalls(limit)
 		}
 		s.peer.Mu.Unlock()
 	}

@@ -18,7 +18,7 @@ func (c *laneConn) executeShared(n *workerStats) (full bool, err error) {
 	var to *laneConn // of the last frame: its exec is held, too
 	defer func() { to.executed() }()
 	at, frames := 0, uint64(0)
-	for !c.isCut.Load() {
+	for !c.isCut() {
 		ok, err := h.parse(c.in[at:c.have])
 		if err != nil {
 			return false, err
@@ -44,7 +44,7 @@ func (c *laneConn) executeShared(n *workerStats) (full bool, err error) {
 		at += h.length
 		frames++
 	}
-	if c.isCut.Load() {
+	if c.isCut() {
 		return false, fmt.Errorf("%w: cut", fabric.ErrFenced)
 	}
 	c.have = copy(c.in[:], c.in[at:c.have])
@@ -67,7 +67,7 @@ func (c *laneConn) executeOf(to *laneConn, h *header, body []byte, n *workerStat
 	}
 	start := len(c.out)
 	switch {
-	case to == nil || to.isCut.Load() || behind < 0:
+	case to == nil || to.isCut() || behind < 0:
 		c.out = append(c.out, make([]byte, headerSize)...)
 		answer := header{length: headerSize, kind: frameAnswer, status: statusCut, number: h.number}
 		answer.put(c.out[start:])
@@ -92,11 +92,11 @@ func (c *laneConn) executeOf(to *laneConn, h *header, body []byte, n *workerStat
 // riderOf returns the lane with a tag, of the node that the connection is of and of the same index; nil: none is let in.
 func (c *laneConn) riderOf(tag uint32) *laneConn {
 	for _, x := range c.riders {
-		if x.tag == tag && !x.isCut.Load() {
+		if x.tag == tag && !x.isCut() {
 			return x
 		}
 	}
-	c.riders = slices.DeleteFunc(c.riders, func(x *laneConn) bool { return x.isCut.Load() })
+	c.riders = slices.DeleteFunc(c.riders, func(x *laneConn) bool { return x.isCut() })
 	x, ok := c.s.riders.Load(riderKey{c.lane.incarnation, c.lane.index, tag})
 	if !ok {
 		return nil

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -77,7 +78,7 @@ func TestPromotionCutsOneLane(t *testing.T) {
 	epoch := g.now().Epoch
 	g.wish(member.Promote, g.now().Replicas[1].Host)
 	peertest.Await(t, "the compute node knows", func() bool { return g.n.MemoryEpoch(0) > epoch })
-	peertest.Await(t, "the lane to number 0 is cut", first.isCut.Load)
+	peertest.Await(t, "the lane to number 0 is cut", first.isCut)
 	time.Sleep(20 * time.Millisecond)
 	conn.exec.Unlock()
 	if err := g.port.Wait(pending); err != nil {
@@ -121,7 +122,7 @@ func TestFrameOfALaneOfBefore(t *testing.T) {
 func (s *MemoryServer) sharedOf(n *node) (c *laneConn) {
 	s.peer.Mu.Lock()
 	defer s.peer.Mu.Unlock()
-	return s.shared[laneKey{n.Own.Incarnation, 0, target{}}]
+	return s.shared[laneKey{n.Own.Incarnation, 0, target{}}].conn.Load()
 }
 
 // A wire breaks: its lanes are connected again, and share another one. What was executed is not executed again.
@@ -180,4 +181,83 @@ func TestSharedConnectionLetsNothingIn(t *testing.T) {
 	if got := g.word(g.p); got != 0 {
 		t.Errorf("the word is %d", got)
 	}
+}
+
+// letIn lets a lane in again, as the memory node does when the lane says hello.
+func (g *group) letIn(s *MemoryServer, l *lane) (reply, func(*stream)) {
+	g.t.Helper()
+	h := l.r.hello(roleLane, l.index, l.posted.Load())
+	h.number |= uint64(l.tag) << 32
+	s.peer.Mu.Lock()
+	defer s.peer.Mu.Unlock()
+	r, take, err := s.enter(&guest{hello: h})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return r, take
+}
+
+// A lane is let in, and the connection is lost when that has been answered: its node may go on, on a connection that lanes share. What it has sent is not executed at the new primary.
+func TestLaneWhoseConnectionWasLost(t *testing.T) {
+	g, _, other := newSharing(t)
+	_, take := g.letIn(g.p, other)
+	g.p.peer.Mu.Lock()
+	region := g.p.copyOf(1)
+	g.p.peer.Mu.Unlock()
+	take(nil)
+	shared := g.p.sharedOf(g.n)
+	shared.exec.Lock() // the process stands still
+	pending, err := g.copyOf1(fabric.Store(wordOf1, 5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := g.State().Group(1)
+	if err := g.Members.Change(context.Background(), member.Change{ID: 1, Kind: member.Promote, Host: x.Replicas[1].Host, Seen: x.Changed}); err != nil {
+		t.Fatal(err)
+	}
+	peertest.Await(t, "promoted", func() bool {
+		y := g.State().Group(1)
+		return y.Epoch != x.Epoch && y.Serving && y.Primary() == g.p.Member().Incarnation
+	})
+	shared.exec.Unlock()
+	if err := g.port.Wait(pending); err == nil {
+		t.Error("the WRITE has succeeded")
+	}
+	time.Sleep(50 * time.Millisecond)
+	if got := g.wordOf(region); got != 1 {
+		t.Errorf("a WRITE of the epoch before was executed at the new primary: the word is %d", got)
+	}
+}
+
+// A lane is let in again while a frame of it is executed that has come on a connection that lanes share, and while its own connection of before ends: the memory node waits for the
+// frame before it says which it has executed.
+func TestLaneLetInWhileAFrameIsExecuted(t *testing.T) {
+	g, own, _ := newSharing(t)
+	conn := g.served(g.p, own)
+	conn.exec.Lock() // a frame is executed
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		conn.cut()
+	}()
+	peertest.Await(t, "the connection is being cut", conn.ends.Load)
+	answered := make(chan uint64)
+	go func() {
+		r, take := g.letIn(g.p, own)
+		answered <- r.number
+		take(nil)
+	}()
+	select {
+	case n := <-answered:
+		t.Errorf("%d frames are said to have been executed, while another is", n)
+		go func() { answered <- n }()
+	case <-time.After(20 * time.Millisecond):
+	}
+	conn.lane.executed++ // it has been
+	want := uint64(conn.lane.executed)
+	conn.exec.Unlock()
+	if got := <-answered; got != want {
+		t.Errorf("%d frames are said to have been executed, and %d were", got, want)
+	}
+	<-ended
 }

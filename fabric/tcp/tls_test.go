@@ -96,7 +96,7 @@ func TestCertificates(t *testing.T) {
 			t.Errorf("a member's incarnation with another's certificate: %v", err)
 		}
 	}
-	if own.isCut.Load() {
+	if own.isCut() {
 		t.Error("a refused node has cut the member's own connection")
 	}
 	// No TLS where TLS is due.

@@ -19,7 +19,7 @@ const (
 )
 
 // A laneConn is a connection of a lane, on the memory node. Its worker reads, executes and answers. cut
-// marks it and takes exec: then no frame of it executes any more.
+// marks it, takes exec and takes it away from its lane: then no frame of it executes any more.
 type laneConn struct {
 	watched
 	s      *MemoryServer
@@ -29,7 +29,7 @@ type laneConn struct {
 	key    uint32  // of the memory, when the lane was let in
 
 	exec   sync.Mutex // held while frames are executed
-	isCut  atomic.Bool
+	ends   atomic.Bool
 	expect uint32 // number of the next frame
 
 	// What follows is its worker's, once there is a stream.
@@ -51,11 +51,17 @@ type laneConn struct {
 	stalled  int    // how often nothing had moved
 }
 
+// newLaneConn gives a lane another connection: one at a time, and nothing of an old one is executed behind a new one's. Mu of the memory node is held.
 func newLaneConn(s *MemoryServer, r *region, l *served, expect uint32) *laneConn {
+	l.cut()
 	c := &laneConn{s: s, region: r, lane: l, expect: expect}
 	c.pollable = c
+	l.conn.Store(c)
 	return c
 }
+
+// isCut reports whether nothing more may be executed.
+func (c *laneConn) isCut() bool { return c.ends.Load() || c.lane.conn.Load() != c }
 
 // rider returns by what frames of the lane are found that come on a shared connection.
 func (c *laneConn) rider() riderKey { return riderKey{c.lane.incarnation, c.lane.index, c.tag} }
@@ -63,9 +69,10 @@ func (c *laneConn) rider() riderKey { return riderKey{c.lane.incarnation, c.lane
 // cut shuts the connection out: when it returns, nothing more of it is executed. It waits for the frame that is
 // being executed, and not for those behind it.
 func (c *laneConn) cut() {
-	c.isCut.Store(true)
+	c.ends.Store(true)
 	c.s.riders.CompareAndDelete(c.rider(), c)
 	c.exec.Lock()
+	c.lane.conn.CompareAndSwap(c, nil) // not before: others that cut the lane meanwhile have to wait, too
 	st := c.stream.Load()
 	c.exec.Unlock()
 	if st != nil {
@@ -109,7 +116,13 @@ func newWorker(s *MemoryServer) (*worker, error) {
 func (w *worker) take(c *laneConn, st *stream) {
 	c.worker, c.fd = w, st.fd
 	c.stream.Store(st)
-	if err := w.poller.add(&c.watched); err != nil {
+	var err error
+	if c.isCut() { // before there was a stream to end
+		err = fabric.ErrFenced
+	} else {
+		err = w.poller.add(&c.watched)
+	}
+	if err != nil {
 		c.drop(err)
 		return
 	}
@@ -162,7 +175,6 @@ func (c *laneConn) drop(why error) {
 	w.poller.remove(&c.watched)
 	c.stream.Store(nil)
 	st.close()
-	w.s.left(c)
 }
 
 // turn serves a connection for a while, and reports whether there may be more.
@@ -225,7 +237,7 @@ func (c *laneConn) execute(n *workerStats) (full bool, err error) {
 	at := 0
 	var h header
 	frames := uint64(0)
-	for !c.isCut.Load() {
+	for !c.isCut() {
 		ok, err := h.parse(c.in[at:c.have])
 		if err != nil {
 			return false, err
@@ -247,7 +259,7 @@ func (c *laneConn) execute(n *workerStats) (full bool, err error) {
 		at += h.length
 		frames++
 	}
-	if c.isCut.Load() {
+	if c.isCut() {
 		return false, fmt.Errorf("%w: cut", fabric.ErrFenced)
 	}
 	if c.region.mem.isLost() { // none of these answers is sent: clients hear that the outcome is unknown
