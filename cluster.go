@@ -65,6 +65,7 @@ type Cluster struct {
 
 	work, guards pool          // sessions of operations on stores and trees, and of locks, for goroutines that have none
 	changes      atomic.Uint64 // losses of memory, and stores and trees that were dropped and let go, so far
+	loadHelpers  atomic.Int32  // of bulk loads
 }
 
 // A Joiner makes this process a compute node of the cluster that the part of

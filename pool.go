@@ -29,7 +29,8 @@ var ErrNoSession = errors.New("declock: no session is free")
 // processor's caches. Callers that find none are served in the order in which they came.
 //
 // A Cluster has two: one for operations on stores and trees, which give their session back before they return, so that their
-// callers never wait for each other in a circle; and one for locks, whose guards keep their session until Unlock.
+// callers never wait for each other in a circle; and one for locks, whose guards keep their session until Unlock. What calls code of the user while it has a session, as a
+// bulk load does, opens one of its own (shared.apart).
 type pool struct {
 	c       *Cluster
 	guarded bool // sessions are out for as long as their users like: see ErrNoSession
@@ -277,6 +278,16 @@ func (w *worker) closeClients(ctx context.Context) {
 	}
 	clear(w.clients)
 	_ = w.s.s.End(ctx, begun, nil)
+}
+
+// end closes the session of a worker that is of no pool, unless a panic has left it in the middle of an operation.
+func (w *worker) end(ctx context.Context) {
+	if !w.s.use.Busy() {
+		stop := context.AfterFunc(ctx, w.s.Port().Interrupt)
+		defer stop()
+		w.closeClients(ctx)
+		_ = w.s.Close()
+	}
 }
 
 // Use calls f with a session that no other goroutine uses meanwhile, and waits for one until ctx ends: for several operations in a row, or for locks that

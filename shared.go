@@ -45,6 +45,16 @@ func (x *shared[K]) do(ctx context.Context, f func(K) error) error {
 	return x.with(ctx, w, f)
 }
 
+// apart is do with a session that is opened for f alone, and is none of the pool's: what f waits for may use those.
+func (x *shared[K]) apart(ctx context.Context, f func(K) error) error {
+	w := &worker{home: &pool{c: x.c}}
+	if err := w.renew(ctx); err != nil {
+		return err
+	}
+	defer w.end(ctx)
+	return x.with(ctx, w, f)
+}
+
 // with is do with a worker that has been taken.
 func (x *shared[K]) with(ctx context.Context, w *worker, f func(K) error) (err error) {
 	begun, err := w.s.s.Begin(ctx)

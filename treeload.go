@@ -3,56 +3,99 @@ package declock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"sync"
 	"sync/atomic"
 
 	"github.com/declock/declock/btree"
+	"github.com/declock/declock/cn"
 )
 
-// BulkLoad puts sorted keys into an empty tree, much faster than puts do. Nothing of them is to be seen before all are there, also if the process crashes; puts of others wait
+// How much bulk loads do at a time.
+const (
+	loadPartsAt = 8  // parts of one load
+	loadHelpers = 32 // sessions that all loads of a Cluster have, besides the first of each
+)
+
+// BulkLoad puts sorted keys into an empty tree, much faster than puts do. No client sees any of them before all are there, also if the process crashes; puts of others wait
 // meanwhile. [btree.Client.BulkLoad] says which errors there are, and what the sequences may do.
 //
-// Parts are loaded beside each other, each in a session of its own as far as there are sessions (WithSessions), and in a goroutine of its own: a sequence that panics there ends the program. All keys of a part are greater
-// than those of the parts before it: else btree.ErrOrder.
+// Up to 8 parts are loaded at a time, each in a goroutine of its own: a sequence that panics there ends the program. All keys of a part are greater than those of the parts before it: else btree.ErrOrder. Parts have sessions of
+// their own, which WithSessions does not bound: the first has one, and the others have 32 in all loads of the Cluster, and wait for none. So sequences may use stores, locks and other trees, and load these. What changes the
+// first leaf of the tree itself waits for the load, and must not be waited for.
+//
+// A sequence that cannot go on ends ctx, as by context.WithCancelCause, and stops: then the tree stays empty, and the error wraps the cause.
 func (t *Tree) BulkLoad(ctx context.Context, o btree.BulkOptions, parts ...iter.Seq2[[]byte, []byte]) error {
-	return t.shared.do(ctx, func(c *btree.Client) error {
+	return t.shared.apart(ctx, func(c *btree.Client) error {
 		return c.BulkLoadParts(max(1, len(parts)), o, func(b *btree.Bulk) error { return t.loadParts(ctx, c, b, parts) })
 	})
 }
 
-// loadParts loads the parts with the client that it is given, and with others of the pool. It does not wait for a session, for whatever has one may wait for another: what finds none in time has
-// nothing to do.
+// loadParts loads the parts with the client that it is given, and with helpers.
 func (t *Tree) loadParts(ctx context.Context, c *btree.Client, b *btree.Bulk, parts []iter.Seq2[[]byte, []byte]) error {
 	var next atomic.Int64
 	var failed atomic.Bool
-	load := func(c *btree.Client) (err error) {
-		for i := int(next.Add(1)) - 1; i < len(parts) && err == nil; i = int(next.Add(1)) - 1 {
-			if err = b.Part(i, c, unless(&failed, parts[i])); err != nil {
+	load := func(c *btree.Client) error {
+		whole := false
+		defer func() { // also when a sequence ends its goroutine
+			if !whole {
 				failed.Store(true)
 			}
+		}()
+		for i := int(next.Add(1)) - 1; i < len(parts) && !failed.Load(); i = int(next.Add(1)) - 1 {
+			if err := b.Part(i, c, unless(&failed, parts[i])); err != nil {
+				return err
+			}
 		}
-		return err
+		whole = true
+		return nil
 	}
-	errs := make([]error, min(len(parts), severalAt))
-	waiting, enough := context.WithCancel(ctx)
-	var others sync.WaitGroup
-	defer others.Wait() // also when a sequence panics
+	errs := make([]error, min(len(parts), loadPartsAt))
+	needed, enough := context.WithCancel(ctx)
+	var helpers sync.WaitGroup
+	defer helpers.Wait() // also when a sequence panics
 	defer enough()
 	defer failed.Store(true)
 	for i := 1; i < len(errs); i++ {
-		others.Go(func() {
-			if w, err := t.shared.c.work.take(waiting); err == nil {
-				errs[i] = t.shared.with(ctx, w, load)
-			}
-		})
+		helpers.Go(func() { errs[i] = t.helpLoad(ctx, needed, load) })
 	}
 	if len(errs) > 0 {
 		errs[0] = load(c)
 	}
 	enough()
-	others.Wait()
-	return errors.Join(errs...)
+	helpers.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if ctx.Err() != nil { // sequences may have stopped for it
+		return fmt.Errorf("declock: bulk load of tree %q: %w", t.Name(), cn.Ended(ctx))
+	}
+	return nil
+}
+
+// helpLoad calls load with a client in a session of its own, if there is one before the end of needed: else the load goes on without.
+func (t *Tree) helpLoad(ctx, needed context.Context, load func(*btree.Client) error) error {
+	lent := &t.shared.c.loadHelpers
+	defer lent.Add(-1)
+	if lent.Add(1) > loadHelpers {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	began, still := false, context.AfterFunc(needed, cancel)
+	defer still()
+	err := t.shared.apart(ctx, func(c *btree.Client) error {
+		if !still() {
+			return nil
+		}
+		began = true
+		return load(c)
+	})
+	if !began {
+		return nil
+	}
+	return err
 }
 
 // unless returns a sequence that ends when something else has failed.

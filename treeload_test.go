@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/objstore"
 )
 
 // numbers yields keys of 8 bytes from one number to another, each with itself as its value.
@@ -155,6 +158,203 @@ func TestTreeBulkLoadFails(t *testing.T) {
 	}
 	if err := tr.BulkLoad(ctx, btree.BulkOptions{}, numbers(0, 1)); !errors.Is(err, btree.ErrNotEmpty) {
 		t.Errorf("a tree with keys: %v", err)
+	}
+}
+
+// A sequence that ends its goroutine, in the caller's or in another, leaves the tree empty, and the others end.
+func TestTreeBulkLoadOfASequenceThatEnds(t *testing.T) {
+	c, _ := open(t)
+	ctx := t.Context()
+	tr, err := c.Tree(ctx, "t", btree.Config{MaxKey: 8, MaxInline: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := map[bool]int{} // of goroutines of others, or the caller's
+	for which := 0; ends[false] == 0 || ends[true] == 0; which = (which + 1) % 4 {
+		parts := partsOf(200, 4)
+		part := parts[which]
+		parts[which] = func(yield func(k, v []byte) bool) {
+			for k, v := range part {
+				if !yield(k, v) || binary.BigEndian.Uint64(k)%50 == 20 {
+					runtime.Goexit()
+				}
+			}
+		}
+		err, callers := error(nil), true
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			err = tr.BulkLoad(ctx, btree.BulkOptions{}, parts...)
+			callers = false
+		}()
+		<-over
+		ends[callers]++
+		if !callers && err == nil {
+			t.Errorf("part %d: no error", which)
+		}
+		if k, _, err := tr.First(ctx, btree.Range{}); !errors.Is(err, btree.ErrNotFound) {
+			t.Fatalf("part %d: the tree has key %x, %v", which, k, err)
+		}
+	}
+	if err := tr.BulkLoad(ctx, btree.BulkOptions{}, partsOf(200, 4)...); err != nil {
+		t.Error("the next load:", err)
+	}
+}
+
+// A sequence that stops because the context has ended leaves the tree empty, and the error says why.
+func TestTreeBulkLoadEndsWithItsContext(t *testing.T) {
+	c, _ := open(t)
+	tr, err := c.Tree(t.Context(), "t", btree.Config{MaxKey: 8, MaxInline: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, which := range []int{0, 2} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		parts := partsOf(300, 3)
+		part, source := parts[which], errors.New("source")
+		parts[which] = func(yield func(k, v []byte) bool) {
+			for k, v := range part {
+				if binary.BigEndian.Uint64(k)%100 == 50 {
+					cancel(source)
+				}
+				if ctx.Err() != nil || !yield(k, v) {
+					return
+				}
+			}
+		}
+		if err := tr.BulkLoad(ctx, btree.BulkOptions{}, parts...); !errors.Is(err, source) || !errors.Is(err, lock.ErrCanceled) {
+			t.Errorf("part %d: %v", which, err)
+		}
+		if k, _, err := tr.First(t.Context(), btree.Range{}); !errors.Is(err, btree.ErrNotFound) {
+			t.Errorf("part %d: the tree has key %x, %v", which, k, err)
+		}
+	}
+}
+
+// Sequences use a store, locks and other trees of the cluster, and load such a tree, however few sessions there are, and however many loads are under way: none waits for a session of a load.
+func TestTreeBulkLoadFromAStore(t *testing.T) {
+	const loads, parts, n = 3, 20, 400
+	for _, sessions := range []int{1, 4, 128} {
+		c, _ := open(t, declock.WithSessions(sessions), declock.WithLockSessions(sessions))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		st, err := c.Store(ctx, "s", objstore.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range numbers(0, n) {
+			if err := st.Set(ctx, k, k, declock.SetOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		locks, err := c.Locks(ctx, "l", 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		load := func(name string, from func(k []byte) ([]byte, error)) error {
+			tr, err := c.Tree(ctx, name, btree.Config{MaxKey: 8, MaxInline: 8})
+			if err != nil {
+				return err
+			}
+			list := partsOf(n, parts)
+			for i, part := range list {
+				list[i] = func(yield func(k, v []byte) bool) {
+					for k := range part {
+						v, err := from(k)
+						if err != nil {
+							t.Errorf("%d sessions, %s: %v", sessions, name, err)
+							cancel()
+							return
+						}
+						if !yield(k, v) {
+							return
+						}
+					}
+				}
+			}
+			return tr.BulkLoad(ctx, btree.BulkOptions{}, list...)
+		}
+		get := func(k []byte) ([]byte, error) {
+			g, err := c.Lock(ctx, locks.Key(k))
+			if err != nil {
+				return nil, err
+			}
+			v, err := st.Get(ctx, k, nil)
+			return v, errors.Join(err, g.Unlock())
+		}
+		var all sync.WaitGroup
+		for i := range loads {
+			all.Go(func() {
+				if err := load(fmt.Sprint("t", i), func(k []byte) ([]byte, error) {
+					if at := binary.BigEndian.Uint64(k); at == n/2 { // another load within this one
+						if err := load(fmt.Sprint("within", i), get); err != nil {
+							return nil, err
+						}
+					}
+					return get(k)
+				}); err != nil {
+					t.Errorf("%d sessions, load %d: %v", sessions, i, err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
+// A load loads up to 8 parts at a time, and all loads of a cluster together one each, and 32 besides, in as many sessions, which they close. When a part has failed, no other begins.
+func TestTreeBulkLoadSessions(t *testing.T) {
+	const loads, parts, at, helpers = 10, 40, 8, 32
+	c, _ := open(t, declock.WithMemory(64<<20))
+	ctx := t.Context()
+	sessions := func() int { return c.Node().Observe(0).Sessions }
+	var under, most, begun, fails atomic.Int64
+	load := func(name string) error {
+		tr, err := c.Tree(ctx, name, btree.Config{MaxKey: 8, MaxInline: 8})
+		if err != nil {
+			return err
+		}
+		list := partsOf(parts, parts)
+		for i, part := range list {
+			list[i] = func(yield func(k, v []byte) bool) {
+				begun.Add(1)
+				most.Store(max(most.Load(), under.Add(1)))
+				defer under.Add(-1)
+				time.Sleep(5 * time.Millisecond)
+				if fails.Load() == 0 || i > 0 {
+					part(yield)
+				} else {
+					yield(make([]byte, 9), nil)
+				}
+			}
+		}
+		return tr.BulkLoad(ctx, btree.BulkOptions{}, list...)
+	}
+	if err := load("alone"); err != nil {
+		t.Fatal(err)
+	}
+	before := sessions()
+	if most.Load() > at || begun.Load() != parts {
+		t.Errorf("%d parts at a time, %d in all", most.Load(), begun.Load())
+	}
+	var all sync.WaitGroup
+	for i := range loads {
+		all.Go(func() {
+			if err := load(fmt.Sprint("t", i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() > loads+helpers {
+		t.Errorf("%d parts at a time in %d loads", most.Load(), loads)
+	}
+	begun.Store(0)
+	fails.Store(1)
+	if err := load("fails"); !errors.Is(err, btree.ErrKeySize) || begun.Load() > 3*at {
+		t.Errorf("a part that fails: %v, of %d parts %d have begun", err, parts, begun.Load())
+	}
+	if after := sessions(); after != before {
+		t.Errorf("%d sessions after the loads, %d before", after, before)
 	}
 }
 

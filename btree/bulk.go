@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"iter"
+	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
@@ -31,7 +32,8 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 }
 
 // BulkLoadParts is BulkLoad of several parts, each of them a sequence of its own, which clients write beside each other: load calls [Bulk.Part] for each part that has keys, and
-// returns when all these calls have returned, with an error if one of them has. The tree is empty until load has returned, and has all parts afterwards.
+// returns when all these calls have returned, with an error if the tree is to stay empty. The tree is empty until load has returned, and has all parts afterwards. If one of the calls has failed,
+// or has not returned, the load fails, whatever load returns.
 func (c *Client) BulkLoadParts(parts int, o BulkOptions, load func(*Bulk) error) error {
 	if err := c.start(nil, nil); err != nil {
 		return err
@@ -77,11 +79,34 @@ type Bulk struct {
 	c     *Client // that has the lock
 	most  int     // bytes of a node
 	parts []*loader
+	cut   atomic.Int32          // calls of Part that have not written all pairs: they are under way, have failed, or their goroutines have ended
+	first atomic.Pointer[error] // of such calls
 }
 
 // Part writes the pairs of a part, the i-th from 0 on: they are sorted, and their keys are greater than those of all parts before. c is a client of the same tree of this compute node, or the one that loads; a client
-// writes one part at a time, and is refused other operations meanwhile. The sequence is as that of BulkLoad.
+// writes one part at a time, and is refused other operations meanwhile. The sequence is as that of BulkLoad. After an error the load fails.
 func (b *Bulk) Part(i int, c *Client, pairs iter.Seq2[[]byte, []byte]) error {
+	b.cut.Add(1)
+	if err := b.part(i, c, pairs); err != nil {
+		b.first.CompareAndSwap(nil, &err)
+		return err
+	}
+	b.cut.Add(-1)
+	return nil
+}
+
+// whole returns an error unless all calls of Part have written all pairs.
+func (b *Bulk) whole() error {
+	if b.cut.Load() == 0 {
+		return nil
+	}
+	if err := b.first.Load(); err != nil {
+		return *err
+	}
+	return fmt.Errorf("btree: bulk load of tree %q: %w: a part has not been written to its end, or the goroutine that wrote it has ended", b.c.t.cfg.Name, lock.ErrMisuse)
+}
+
+func (b *Bulk) part(i int, c *Client, pairs iter.Seq2[[]byte, []byte]) error {
 	if c != b.c {
 		if err := c.start(nil, nil); err != nil {
 			return err
@@ -98,8 +123,11 @@ func (b *Bulk) Part(i int, c *Client, pairs iter.Seq2[[]byte, []byte]) error {
 		c.session.Use.End()
 		defer c.session.Occupy()
 	}
-	if c.t != b.c.t || b.parts[i] != nil {
-		return fmt.Errorf("btree: part %d of a bulk load: %w: it has been loaded, or the client is of another tree", i, lock.ErrMisuse)
+	switch {
+	case c.t != b.c.t && b.c.t.h.Lost(): // the client is of the tree as it has been opened since
+		return b.c.gone(&b.c.t.h)
+	case c.t != b.c.t || i < 0 || i >= len(b.parts) || b.parts[i] != nil:
+		return fmt.Errorf("btree: part %d of %d of a bulk load: %w: there is no such part, it has been loaded, or the client is of another tree", i, len(b.parts), lock.ErrMisuse)
 	}
 	// What the sequence yields may lie where the last operation put its result: in c.leaf, or in c.value.
 	if result := c.value; result != nil {
@@ -166,6 +194,9 @@ func (b *Bulk) load(load func(*Bulk) error) error {
 	}()
 	err := load(b)
 	back = true
+	if err == nil {
+		err = b.whole()
+	}
 	return c.unlessClosed(err)
 }
 

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 )
 
 // loadBeside has the first of some clients load parts, of which each client writes one, and more later if there are more: all of them beside each other, as tasks of a simulated cluster. It returns the
@@ -183,9 +186,11 @@ func TestBulkLoadPartsRefuses(t *testing.T) {
 		"a part twice": {func(b *Bulk) error {
 			return errors.Join(b.Part(1, c, somePairs(0, 9)), b.Part(1, other, somePairs(9, 20)))
 		}, lock.ErrMisuse},
-		"another tree":           {func(b *Bulk) error { return b.Part(0, stranger, somePairs(0, 9)) }, lock.ErrMisuse},
-		"the callback's error":   {func(b *Bulk) error { return errors.Join(b.Part(0, other, somePairs(0, 300)), fault) }, fault},
-		"a client that is in it": {func(b *Bulk) error { return c.Put(keyOf(0), nil) }, lock.ErrMisuse},
+		"another tree":            {func(b *Bulk) error { return b.Part(0, stranger, somePairs(0, 9)) }, lock.ErrMisuse},
+		"the callback's error":    {func(b *Bulk) error { return errors.Join(b.Part(0, other, somePairs(0, 300)), fault) }, fault},
+		"a client that is in it":  {func(b *Bulk) error { return c.Put(keyOf(0), nil) }, lock.ErrMisuse},
+		"a part before the first": {func(b *Bulk) error { return b.Part(-1, other, somePairs(0, 9)) }, lock.ErrMisuse},
+		"a part behind the last":  {func(b *Bulk) error { return b.Part(3, other, somePairs(0, 9)) }, lock.ErrMisuse},
 		"a client that is closed": {func(b *Bulk) error {
 			x := clientOn(t, c.t, c.port)
 			return b.Part(0, x, func(yield func(k, v []byte) bool) { x.Close() })
@@ -211,6 +216,56 @@ func TestBulkLoadPartsRefuses(t *testing.T) {
 	}), nil)
 	wantPairs(t, other, 500)
 	mustBeSound(t, other)
+}
+
+// A part that has failed, or has not been written to its end, fails the load, whatever the callback returns: nothing of a part that is cut off is published.
+func TestBulkLoadOfAPartThatIsCut(t *testing.T) {
+	_, c := one(t, 2, nil)
+	var other *Client
+	for what, x := range map[string]struct {
+		part func(b *Bulk)
+		want error
+	}{
+		"out of order": {func(b *Bulk) {
+			_ = b.Part(1, other, func(yield func(k, v []byte) bool) { _ = yield(keyOf(400), nil) && yield(keyOf(399), nil) })
+		}, ErrOrder},
+		"ends its goroutine": {func(b *Bulk) { apart(func() { _ = b.Part(1, other, endsIn(300, runtime.Goexit)) }) }, lock.ErrMisuse},
+		"panics":             {func(b *Bulk) { apart(func() { _ = b.Part(1, other, endsIn(300, func() { panic("sequence") })) }) }, lock.ErrMisuse},
+		"refused":            {func(b *Bulk) { _ = b.Part(7, other, somePairs(0, 9)) }, lock.ErrMisuse},
+		"has not returned": {func(b *Bulk) {
+			next, _ := iter.Pull(func(yield func(struct{}) bool) {
+				_ = b.Part(1, other, endsIn(300, func() { yield(struct{}{}) }))
+			})
+			next()
+		}, lock.ErrMisuse},
+	} {
+		other = clientOn(t, c.t, c.port) // one whose part has not returned stays in use
+		if err := c.BulkLoadParts(2, BulkOptions{}, func(b *Bulk) error { x.part(b); return nil }); !errors.Is(err, x.want) {
+			t.Errorf("%s: %v, want %v", what, err, x.want)
+		}
+		if r := mustBeSound(t, c); r.Keys != 0 {
+			t.Errorf("%s: %d keys", what, r.Keys)
+		}
+	}
+}
+
+// A memory node loses its memory while parts are loaded: a client that has opened the tree since is told so, not that its tree is another.
+func TestBulkLoadPartsOverALoss(t *testing.T) {
+	w, c := one(t, 1, nil)
+	var part error
+	err := c.BulkLoadParts(2, BulkOptions{}, func(b *Bulk) error {
+		w.c.RestartMN(w.mns[0])
+		wantErr(t, "format", memory.Format(w.port(0), w.mns[0], memory.Params{Size: 64 << 20, CapacityLog2: 3, VersionBits: 16, Generation: 1}), nil)
+		c.t.MemoryLost(w.mns[0])
+		_, err := c.t.Client(cas.New(w.port(0), cas.Config{Plain: c.t.geo.lockSize == 8}))
+		wantErr(t, "client", err, lock.ErrMemoryLost)
+		later, err := c.t.Client(cas.New(w.port(0), cas.Config{Plain: c.t.geo.lockSize == 8}))
+		wantErr(t, "client", err, nil)
+		part = b.Part(1, later, somePairs(300, 600))
+		return errors.Join(part, b.Part(0, c, somePairs(0, 300)))
+	})
+	wantErr(t, "part", part, lock.ErrMemoryLost)
+	wantErr(t, "load", err, lock.ErrMemoryLost)
 }
 
 // The compute node whose clients load parts crashes, at every operation: the tree is empty, or has all keys. The next load succeeds, and all memory is found.

@@ -15,9 +15,10 @@ import (
 	"github.com/declock/declock/memory/handle"
 )
 
-// A copyWorld is a tree on replicated numbers, of which the first gets a new backup that is to be copied to.
+// A copyWorld is a tree on replicated numbers, of which one gets a new backup that is to be copied to.
 type copyWorld struct {
 	*world
+	mn    int    // which number
 	head  []byte // of the memory, which hosts format
 	model map[string]string
 	tree  *Tree
@@ -32,17 +33,17 @@ func newCopyWorld(t *testing.T, mns int) *copyWorld {
 	return x
 }
 
-func (x *copyWorld) group() *member.Group { return x.world.c.Group(x.mns[0]) }
+func (x *copyWorld) group() *member.Group { return x.world.c.Group(x.mns[x.mn]) }
 
 // add adds a backup, which is not in sync.
 func (x *copyWorld) add() handle.NewBackup {
 	x.t.Helper()
 	x.head = make([]byte, 0x48)
-	x.world.c.Peek(fabric.At(x.mns[0], 0), x.head)
+	x.world.c.Peek(fabric.At(x.mns[x.mn], 0), x.head)
 	host := x.world.c.AddMN(4096)
-	wantErr(x.t, "add", x.world.c.Change(member.Change{ID: x.mns[0], Kind: member.AddBackup, Host: x.world.c.Incarnation(host), Seen: x.group().Changed}), nil)
+	wantErr(x.t, "add", x.world.c.Change(member.Change{ID: x.mns[x.mn], Kind: member.AddBackup, Host: x.world.c.Incarnation(host), Seen: x.group().Changed}), nil)
 	g := x.group()
-	return handle.NewBackup{Mem: x.mns[0], Number: g.Replicas[len(g.Replicas)-1].Number, Epoch: g.Epoch}
+	return handle.NewBackup{Mem: x.mns[x.mn], Number: g.Replicas[len(g.Replicas)-1].Number, Epoch: g.Epoch}
 }
 
 // synced says that the new backup is in sync.
@@ -292,18 +293,19 @@ func TestChainToABackupIsCut(t *testing.T) {
 	}
 }
 
-// A backup is added before or during a bulk load of several parts, and copied to meanwhile, however far the copier had come when the load began: it has all when it is promoted.
+// A backup of any number of the tree is added before or during a bulk load of several parts, and copied to meanwhile, however far the copier had come when the load began: it has all when it is promoted.
 func TestCopyBesideABulkLoad(t *testing.T) {
 	const during = 3
-	for _, mns := range []int{1, 2} {
+	for _, on := range [][2]int{{1, 0}, {2, 0}, {2, 1}} { // numbers, and which
 		for before := range during + 1 {
-			x := newCopyWorld(t, mns)
+			x := newCopyWorld(t, on[0])
+			x.mn = on[1]
 			other := x.client(0, x.tree)
 			l, at := cas.New(x.port(0), cas.Config{Plain: true}), handle.CopyPosition{}
 			var to handle.NewBackup
 			add := func() {
 				to = x.add()
-				wantErr(t, "names", x.tree.h.Parts[0].Region.CopyNames(x.port(0)), nil)
+				wantErr(t, "names", x.tree.h.Parts[x.mn].Region.CopyNames(x.port(0)), nil)
 			}
 			done := false
 			step := func() {

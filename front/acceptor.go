@@ -122,6 +122,11 @@ func (a *Acceptor) accept(nc net.Conn, secret *tls.Config) {
 	}()
 }
 
+// Idle reports whether a read or write has failed with err because the client was idle: Shutdown sets deadlines, too.
+func (a *Acceptor) Idle(err error, idle time.Duration) bool {
+	return idle > 0 && errors.Is(err, os.ErrDeadlineExceeded) && !a.draining.Load()
+}
+
 // Open returns how many connections there are.
 func (a *Acceptor) Open() int {
 	a.mu.Lock()

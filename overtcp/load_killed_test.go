@@ -127,6 +127,9 @@ func TestTreeLoadKilled(t *testing.T) {
 		}
 	}
 	t.Logf("of %d trees %d were looked at and whole, %d empty", begun, whole, none)
+	if begun == 0 || whole+none == 0 {
+		t.Error("that is too few")
+	}
 }
 
 // keysOf counts the keys of a tree, if it is there and sound.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"sync/atomic"
 
 	"github.com/declock/declock/objstore"
@@ -166,7 +165,7 @@ func (c *conn) read(b []byte) (n int, err error) {
 		return n, nil
 	case err == nil:
 		err = io.ErrNoProgress
-	case errors.Is(err, os.ErrDeadlineExceeded) && c.srv.o.IdleTimeout > 0:
+	case c.srv.accept.Idle(err, c.srv.o.IdleTimeout):
 		c.srv.counted.idled.Add(1)
 	}
 	return 0, err

@@ -127,7 +127,7 @@ func TestPieces(t *testing.T) {
 // A shutdown lets what has arrived be answered.
 func TestShutdownDrains(t *testing.T) {
 	cluster := openCluster(t)
-	s, err := New(Options{})
+	s, err := New(Options{IdleTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,6 +175,9 @@ func TestShutdownDrains(t *testing.T) {
 	}
 	if n, err := idle.Read(b); n != 0 || err == nil {
 		t.Errorf("after the shutdown: %q, %v", b[:n], err)
+	}
+	if n := s.counted.idled.Load(); n != 0 {
+		t.Errorf("%d connections count as idle for a minute", n)
 	}
 	if s.Serve(l) != ErrServerClosed {
 		t.Error("a server that was shut down serves")

@@ -73,7 +73,7 @@ func expiry(exptime int64, now uint32) uint32 {
 // errLarge: only clients of Redis can have stored the value.
 var errLarge = fmt.Errorf("memcached: larger than the largest item: %w", objstore.ErrValueSize)
 
-// large reports whether an item is larger than any of memcached's: of its value no more is read than of the largest of these.
+// large reports whether an item is larger than any of memcached's. Its value has been read if it is one object (up to 2.2 MiB); of a value in segments the server reads none.
 func (s *Server) large(it *entry) bool { return it.size > s.o.MaxItem }
 
 // get calls see with the item of a key, and the client that it lies in the memory of. If it returns that there is none, or an error, what see has done is void.

@@ -115,7 +115,7 @@ func TestBesideMemcached(t *testing.T) {
 	c.want("GET k", "nil")
 }
 
-// What is larger than memcached's largest item its clients are told so, and no server reads it: they may replace it, give it another expiry and delete it.
+// Memcached's clients get an error for a value that is larger than their largest, and the server reads no segment of it. They may replace it, give it another expiry and delete it.
 func TestLargeBesideMemcached(t *testing.T) {
 	cluster, _, address := startLarge(t, Options{})
 	mc := serveMemcached(t, cluster, memcached.Options{Store: "redis"})

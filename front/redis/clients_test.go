@@ -163,7 +163,7 @@ func TestManyKeys(t *testing.T) {
 // A server that is shut down answers the requests that it has, and ends connections.
 func TestDrain(t *testing.T) {
 	cluster := openCluster(t)
-	s, err := New(Options{})
+	s, err := New(Options{IdleTimeout: time.Minute})
 	if err == nil {
 		err = s.Attach(cluster, objstore.Config{Objects: 1000})
 	}
@@ -202,6 +202,9 @@ func TestDrain(t *testing.T) {
 	}
 	if err := s.Shutdown(ctx); err != nil {
 		t.Error("twice:", err)
+	}
+	if n := s.counted.idled.Load(); n != 0 {
+		t.Errorf("%d connections count as idle for a minute", n)
 	}
 }
 

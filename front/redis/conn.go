@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -168,7 +167,7 @@ func (c *conn) fill() error {
 		return nil
 	case err == nil:
 		return io.ErrNoProgress
-	case errors.Is(err, os.ErrDeadlineExceeded) && c.srv.o.IdleTimeout > 0:
+	case c.srv.accept.Idle(err, c.srv.o.IdleTimeout):
 		c.srv.counted.idled.Add(1)
 	}
 	return err
@@ -221,7 +220,7 @@ func (c *conn) write(b []byte) error {
 		n, err := c.nc.Write(b[:min(piece, len(b))])
 		c.srv.counted.written.Add(uint64(n))
 		if err != nil {
-			if d > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+			if c.srv.accept.Idle(err, d) {
 				c.srv.counted.idled.Add(1)
 			}
 			return err
