@@ -364,3 +364,29 @@ func TestLeft(t *testing.T) {
 		t.Errorf("the memory node: %v, called %d times", err, left)
 	}
 }
+
+// A client sends messages while another goroutine closes it.
+func TestSendBesideClose(t *testing.T) {
+	c := newTestCluster(t)
+	defer c.Close()
+	c.Serve(0, 1<<20)
+	n := c.Join()
+	for range 50 {
+		a, b := peertest.Open(t, n), peertest.Open(t, n)
+		for range 8 {
+			if _, err := a.Post([]fabric.Op{fabric.FAA(peertest.Word, 1)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = a.Close()
+		}()
+		for range 50 {
+			_ = a.Send(b.ID(), &fabric.Message{Kind: fabric.MsgUser})
+		}
+		<-done
+		_ = b.Close()
+	}
+}

@@ -201,6 +201,30 @@ func TestLocalLapsedComputeNode(t *testing.T) {
 	}
 }
 
+// A compute node whose lease has run out executes nothing on a replicated number: others may have the locks of it by now.
+func TestLocalLapsedExecutesNothing(t *testing.T) {
+	g := localHarness{harness{change: lends}}.StartReplicated(t, fabrictest.Config{Mem: []uint64{1 << 20, 1 << 20}, CNs: 1}).(*group)
+	defer g.Close()
+	n := g.Nodes[0]
+	p := peertest.Open(t, n)
+	peertest.Await(t, "memory is lent", func() bool { return localOf(n, 0) != nil })
+	l := localOf(n, 0)
+	if !l.try() {
+		t.Fatal("it is not used")
+	}
+	before := g.word(g.Servers[0])
+	g.way.of(n.Own.Incarnation).lapsed.Store(true)
+	if l.try() {
+		t.Error("a chain is executed here")
+	}
+	if err := p.Do([]fabric.Op{fabric.FAA(peertest.Word, 1)}); !errors.Is(err, fabric.ErrFenced) {
+		t.Error(err)
+	}
+	if got := g.word(g.Servers[0]); got != before {
+		t.Errorf("the word was %d and is %d", before, got)
+	}
+}
+
 // Processes that connect and say nothing are closed for others that come.
 func TestLocalCrowd(t *testing.T) {
 	c := newLocalCluster(t, 0)

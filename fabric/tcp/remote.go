@@ -61,7 +61,7 @@ func (n *node) trunksTo(host member.Incarnation) []*trunk {
 	}
 	list := make([]*trunk, n.o.Lanes)
 	for i := range list {
-		list[i] = new(trunk)
+		list[i] = newTrunk()
 	}
 	return list
 }

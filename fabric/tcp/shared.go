@@ -9,7 +9,7 @@ import (
 )
 
 // executeShared is execute on a connection for frames of several lanes, all to replicated numbers. A frame is executed if its lane is let in, and has executed all frames before it: what a
-// lane has sent before it was cut, or was connected anew, comes to nothing, and its node is notified. exec is held.
+// lane has sent before it was cut, or was connected anew, comes to nothing, and its node is notified. So it is if frames of the lane are missing: it is cut. exec is held.
 func (c *laneConn) executeShared(n *workerStats) (full bool, err error) {
 	if err := c.s.peer.Lapsed(); err != nil {
 		return false, err
@@ -66,14 +66,15 @@ func (c *laneConn) executeOf(to *laneConn, h *header, body []byte, n *workerStat
 		behind = int32(uint32(h.number) - to.expect)
 	}
 	start := len(c.out)
-	switch {
-	case to == nil || to.isCut() || behind < 0:
+	if behind > 0 && !to.isCut() { // the other lanes go on
+		to.ends.Store(true)
+		c.s.o.Report(fmt.Errorf("connection from %v: %w: frame %d of a lane to %v, where %d is due", c.stream.Load().remote, ErrProtocol, uint32(h.number), to.region.id, to.expect))
+	}
+	if to == nil || to.isCut() || behind < 0 {
 		c.out = append(c.out, make([]byte, headerSize)...)
 		answer := header{length: headerSize, kind: frameAnswer, status: statusCut, number: h.number}
 		answer.put(c.out[start:])
 		return nil
-	case behind > 0:
-		return fmt.Errorf("%w: frame %d, where %d is due", ErrProtocol, uint32(h.number), to.expect)
 	}
 	tagged := h.number
 	h.number = laneNumber(uint32(h.number), to.key)

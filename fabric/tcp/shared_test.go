@@ -261,3 +261,76 @@ func TestLaneLetInWhileAFrameIsExecuted(t *testing.T) {
 	}
 	<-ended
 }
+
+// A frame comes of which those before are missing: its lane is cut, and connected anew. It is not executed, and the other lanes go on.
+func TestMissingFrameCutsOneLane(t *testing.T) {
+	g, own, other := newSharing(t)
+	wire, conn, first := own.wire.Load(), own.conn.Load(), g.served(g.p, own)
+	wire.mu.Lock()
+	wire.writing = true // nothing is written
+	wire.mu.Unlock()
+	var pending [2]fabric.Pending
+	for i := range pending {
+		var err error
+		if pending[i], err = g.port.Post([]fabric.Op{fabric.FAA(peertest.Word, 1)}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			own.mu.Lock()
+			own.pending = own.pending[:0] // it is lost
+			own.mu.Unlock()
+			wire.unclaim()
+		}
+	}
+	peertest.Await(t, "the lane is cut", first.isCut)
+	for _, p := range pending {
+		if err := g.port.Wait(p); err != nil {
+			t.Error(err)
+		}
+	}
+	if own.conn.Load() == conn {
+		t.Error("the lane was not connected anew")
+	}
+	if got := g.word(g.p); got != 2 {
+		t.Errorf("2 FAAs were executed %d times", got)
+	}
+	if w := other.wire.Load(); w != wire {
+		t.Error("the wire has broken")
+	}
+}
+
+// A lane that ends does not wait while another connects the wire that they are to share.
+func TestJoinOfALaneThatEnds(t *testing.T) {
+	tr := newTrunk()
+	tr.turn <- struct{}{} // another does
+	ctx, cancel := context.WithCancel(t.Context())
+	joined := make(chan *wire, 1)
+	go func() { joined <- tr.join(&lane{ctx: ctx}) }()
+	cancel()
+	select {
+	case w := <-joined:
+		if w != nil {
+			t.Error("it is on a wire")
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it waits")
+	}
+}
+
+// Lanes that cannot share a connection go on without, and that is reported once.
+func TestNoSharedConnectionIsReported(t *testing.T) {
+	reports := make(chan error, 10)
+	g := newGroupWith(t, func(*Options) {}, func(*Options) {}, func(o *Options) { o.Report = func(err error) { reports <- err } })
+	x := remoteOf(g.n, 0)
+	r := &remote{n: x.n, Remote: peer.Remote{Node: x.Node, Served: x.Served}}
+	r.MN.Incarnation++ // it was there before
+	tr := newTrunk()
+	for range 2 {
+		if tr.join(&lane{r: r, ctx: t.Context()}) != nil {
+			t.Fatal("it is on a wire")
+		}
+	}
+	if n := len(reports); n != 1 {
+		t.Errorf("%d reports", n)
+	}
+}

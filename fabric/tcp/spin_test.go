@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,5 +94,51 @@ func TestLoneClients(t *testing.T) {
 	}
 	if woken < tries/2 {
 		t.Errorf("one that has woken another was lone %d times of %d", tries-woken, tries)
+	}
+}
+
+// A client that waits alone delivers a message that comes meanwhile: the one that it wakes runs before it waits on.
+func TestLoneReaderMakesRoom(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	c := newTestCluster(t)
+	defer c.Close()
+	c.Serve(0, 1<<20)
+	n, other := c.Join(), c.Join()
+	a, b, from := peertest.Open(t, n), peertest.Open(t, n), peertest.Open(t, other)
+	peertest.Do(t, a, fabric.FAA(peertest.Word, 1))
+	w := remoteOf(n, 0).lanes[0].wire.Load()
+	const tries = 20
+	first := 0
+	for range tries {
+		var came atomic.Bool
+		ended := make(chan error)
+		go func() {
+			_, err := b.Recv(fabric.Forever)
+			came.Store(true)
+			ended <- err
+		}()
+		time.Sleep(5 * time.Millisecond) // until it is parked, and the mail, too
+		w.lead.Lock()
+		pending, err := a.Post([]fabric.Op{fabric.FAA(peertest.Word, 1)}) // park ends
+		if err == nil {
+			err = from.Send(b.ID(), &fabric.Message{Kind: fabric.MsgUser})
+		}
+		w.spinner.alone = true
+		if w.park(); came.Load() {
+			first++
+		}
+		w.unlead()
+		if err == nil {
+			err = a.Wait(pending)
+		}
+		if err == nil {
+			err = <-ended
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first < tries/2 {
+		t.Errorf("one that was woken ran before the reader waited on %d times of %d", first, tries)
 	}
 }

@@ -51,23 +51,34 @@ func (n *node) newWire(conn *stream, shared bool) *wire {
 
 // A trunk is where lanes of one index to one memory node, as a process, find the wire that they share.
 type trunk struct {
-	mu   sync.Mutex // held while it is connected
+	turn chan struct{} // has a token while a lane joins: others wait for it, unless they end
 	wire *wire
+	why  string // it could not be connected, as was reported
 }
 
-// join puts a lane on the wire, which is connected if there is none. It returns nil if that cannot be.
+func newTrunk() *trunk { return &trunk{turn: make(chan struct{}, 1)} }
+
+// join puts a lane on the wire, which is connected if there is none. It returns nil if that cannot be, or the lane has ended.
 func (t *trunk) join(l *lane) *wire {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	select {
+	case t.turn <- struct{}{}:
+	case <-l.ctx.Done():
+		return nil
+	}
+	defer func() { <-t.turn }()
 	if t.wire == nil || t.wire.over.Load() {
 		r := l.r
 		h := r.hello(roleShared, l.index, 0)
 		h.target = target{}
 		s, _, err := dial(l.ctx, &r.n.Config, peer.MemoryNode(r.Host, r.MN.Addr), h, true)
 		if err != nil {
+			if l.ctx.Err() == nil && t.why != err.Error() {
+				t.why = err.Error()
+				r.failed(fmt.Errorf("lanes share no connection: %w", err))
+			}
 			return nil
 		}
-		t.wire = r.n.newWire(s, true)
+		t.wire, t.why = r.n.newWire(s, true), ""
 	}
 	if !t.wire.join(l) {
 		return nil
@@ -329,8 +340,9 @@ func (w *wire) park() bool {
 	if w.conn.backlogged() == 0 {
 		mail := w.n.mail
 		own, messages := w.conn.parkInKernel(mail.set())
-		if messages {
-			mail.poll()
+		if messages && mail.poll() > 0 && w.spinner.alone {
+			runtime.Gosched() // the woken clients go first, and it is lone no more
+			w.spinner.alone = false
 		}
 		if own || messages {
 			return true
@@ -430,13 +442,13 @@ func (l *lane) take(w *wire, h *header, body []byte) error {
 		return nil
 	case w.shared && int32(uint32(h.number)-number) < 0: // of a frame from before it was connected anew
 		return nil
-	case h.kind != frameAnswer || uint32(h.number) != number || number == l.posted.Load():
-		return fmt.Errorf("%w: frame %d, of kind %d, where the answer to %d is due", ErrProtocol, uint32(h.number), h.kind, number)
-	case w.shared && h.status == statusCut:
+	case w.shared && h.kind == frameAnswer && h.status == statusCut && int32(uint32(h.number)-l.posted.Load()) < 0:
 		l.mu.Lock()
 		l.broke(l.conn.Load(), errCut)
 		l.mu.Unlock()
 		return nil
+	case h.kind != frameAnswer || uint32(h.number) != number || number == l.posted.Load():
+		return fmt.Errorf("%w: frame %d, of kind %d, where the answer to %d is due", ErrProtocol, uint32(h.number), h.kind, number)
 	}
 	return l.finish(&l.ring[number%ringSize], h, body)
 }

@@ -34,7 +34,7 @@ type Port struct {
 	backup *Remote // to which the present chain goes; nil: to what serves the number
 	stats  fabric.Stats
 	rng    rand.PCG
-	woke   bool // another client, since HasWoken was asked
+	woke   atomic.Bool // another client, since HasWoken was asked: Send sets it without the turn
 
 	turn     atomic.Uint32 // which goroutine the chains belong to
 	entries  []entry
@@ -249,7 +249,9 @@ func (p *Port) Send(to fabric.ClientID, m *fabric.Message) error {
 		p.stats.SentLocal++
 		own := *m
 		own.From = p.ID()
-		p.woke = p.n.Table.Deliver(to.Index(), &own) || p.woke
+		if p.n.Table.Deliver(to.Index(), &own) {
+			p.woke.Store(true)
+		}
 		return nil
 	}
 	l, err := p.n.link(cn)
@@ -263,11 +265,7 @@ func (p *Port) Send(to fabric.ClientID, m *fabric.Message) error {
 }
 
 // HasWoken reports whether a message from here has woken another client of the node since it was asked last: that client should run before this one waits.
-func (p *Port) HasWoken() bool {
-	woke := p.woke
-	p.woke = false
-	return woke
-}
+func (p *Port) HasWoken() bool { return p.woke.Load() && p.woke.Swap(false) }
 
 // Abandon is fabric.Port.Abandon.
 func (p *Port) Abandon() error { return p.n.Table.Abandon(p.Box) }
