@@ -1,3 +1,5 @@
+//go:build !shmonly
+
 package embedded_test
 
 import (

@@ -1,3 +1,5 @@
+//go:build !shmonly
+
 package etcd
 
 import (
