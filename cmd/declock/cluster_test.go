@@ -39,9 +39,30 @@ func (w *world) down(p *process) {
 	}
 }
 
+// hasPages checks that up has said where all of its nodes have their pages, and that these are there.
+func (w *world) hasPages(p *process, mns, cns int) {
+	w.t.Helper()
+	for kind, n := range map[string]int{"memory": mns, "compute": cns} {
+		line := regexp.MustCompile("(?m)^In a browser, " + kind + " nodes: (.*)$").FindStringSubmatch(p.stdout.String())
+		if line == nil {
+			w.t.Fatalf("up does not say where the pages of %s nodes are:\n%s", kind, p.stdout.String())
+		}
+		list := strings.Split(line[1], ", ")
+		if len(list) != n {
+			w.t.Errorf("pages of %d %s nodes at %q", n, kind, list)
+		}
+		for _, at := range list {
+			if code, page := get(w.t, at+"/"); code != 200 || !strings.Contains(page, "<h1>DecLock: "+kind+" node ") {
+				w.t.Errorf("%s: %d\n%s", at, code, page)
+			}
+		}
+	}
+}
+
 func TestUpReplayStatusInspectCheck(t *testing.T) {
 	w := newWorld(t)
 	p := w.up()
+	w.hasPages(p, 1, 2)
 	out, _ := w.run(0, "replay", "--dir", "DIR", "--cluster", "shm:test", "--keys", "1000", "--ops", "20k", "--limit", "40MiB", "--verify", "--json")
 	r := decode(t, out)
 	if all := r.Rows[0]; all["count"] != 20000.0 || all["verify_failures"] != 0.0 || all["cns"] != 2.0 || r.Config["cluster"] != "shm:test" {

@@ -38,6 +38,7 @@ func TestOverTCP(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	up, at := w.overTCP("--cns", "2", "--mns", "2")
+	w.hasPages(up, 2, 2)
 	out, _ := w.run(0, append([]string{"replay", "--keys", "500", "--ops", "5k", "--verify", "--json"}, at...)...)
 	r := decode(t, out)
 	if all := r.Rows[0]; r.Fabric != "tcp" || all["count"] != 5000.0 || all["cns"] != 2.0 || all["errors"] != 0.0 || all["verify_failures"] != 0.0 {

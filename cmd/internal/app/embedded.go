@@ -28,7 +28,7 @@ type Embedded struct {
 	Fabric                            string // shm or tcp
 	Name, dir, RunDir                 string
 	Huge, policy, profile             string
-	pages                             bool   // compute nodes serve them
+	pages                             bool   // all nodes serve them
 	memcached, redis                  string // of the first compute node; the others have the ports behind it
 	redisMaxValue                     uint64 // of a store that is made
 	Mns, cns, procs, MaxCN, lockQueue int

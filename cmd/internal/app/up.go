@@ -17,7 +17,7 @@ import (
 )
 
 const upDescription = `It starts a memory node and compute nodes on this machine as processes of their own, says how to reach them, and waits.
-Ctrl-C takes all of them down; nothing stays behind. Each compute node shows what it does in a browser.
+Ctrl-C takes all of them down; nothing stays behind. Each node shows what it does in a browser.
 
 Examples:
    declock up
@@ -133,23 +133,27 @@ func announce(w io.Writer, f *fleet.Fleet, e *Embedded) {
                      declock inspect roots --cluster %s
   a Go program:      %s
 
-%s%sIn a browser: %s
-Ctrl-C takes it down.
-`, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, where, flags, flags, program, short, served(f, "memcached")+served(f, "Redis"), "http://"+strings.Join(said(f, "http"), ", http://"))
+%s%s%sCtrl-C takes it down.
+`, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, where, flags, flags, program, short, served(f, "memcached")+served(f, "Redis"), pages("compute", f.CNs)+pages("memory", f.MNs))
+}
+
+// pages says where nodes of a kind have their pages.
+func pages(kind string, nodes []*fleet.Child) string {
+	return fmt.Sprintf("In a browser, %s nodes: http://%s\n", kind, strings.Join(said(nodes, "http"), ", http://"))
 }
 
 // served says where clients of another system are served.
 func served(f *fleet.Fleet, system string) string {
-	list := said(f, strings.ToLower(system))
+	list := said(f.CNs, strings.ToLower(system))
 	if len(list) == 0 {
 		return ""
 	}
 	return "Clients of " + system + " are served at " + strings.Join(list, ", ") + ": the same items at each.\n"
 }
 
-// said returns what the compute nodes have said under a name.
-func said(f *fleet.Fleet, name string) (list []string) {
-	for _, c := range f.CNs {
+// said returns what nodes have said under a name.
+func said(nodes []*fleet.Child, name string) (list []string) {
+	for _, c := range nodes {
 		if at := c.Ready[name]; at != "" {
 			list = append(list, at)
 		}

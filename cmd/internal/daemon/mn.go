@@ -157,7 +157,7 @@ func serveMN(ctx context.Context, cfg MNConfig, srv scheme.Server, ready *readin
 		defer record(&history, func() control.Seen { return executed(counters()) })()
 	}
 	w.Show(func() any { return m() }, history.Memory(m, cfg.Cluster.Address(), counters != nil), metrics.MemoryNode(srv, cfg.Cluster.Scheme(), counters), metrics.Certificates(cfg.certificates))
-	if err := announceMN(out, cfg.Cluster, srv); err != nil {
+	if err := announceMN(out, cfg.Cluster, srv, w); err != nil {
 		return err
 	}
 	if s, ok := srv.(interface{ Away() error }); ok {
@@ -238,10 +238,13 @@ func sameQueue(maxCN int, other fabric.MemID, entries int) (int, error) {
 	return entries, nil
 }
 
-func announceMN(out io.Writer, c scheme.Cluster, srv scheme.Server) error {
+func announceMN(out io.Writer, c scheme.Cluster, srv scheme.Server, w *web.Server) error {
 	line := fmt.Sprintf("ready node=%v cluster=%s pid=%d size=%q epoch=%d", srv.ID(), c.Address(), os.Getpid(), units.Bytes(srv.Size()), srv.Epoch())
 	for _, d := range srv.Details() {
 		line += fmt.Sprintf(" %s=%q", d.Name, d.Value)
+	}
+	if w != nil {
+		line += " http=" + w.Addr()
 	}
 	_, err := fmt.Fprintln(out, line)
 	return err

@@ -42,7 +42,7 @@ type Config struct {
 	Redis string
 	// RedisMaxValue is the largest value of its store, if that is made; 0 is the default.
 	RedisMaxValue uint64
-	// HTTP has compute nodes serve pages for people, at any port of the loopback.
+	// HTTP has all nodes serve pages for people, at any port of the loopback.
 	HTTP bool
 	// Messages gets what the children say.
 	Messages io.Writer
@@ -71,6 +71,9 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 		return nil, errors.Join(err, f.removeAll())
 	}
 	common := append([]string{"--cluster", f.Address(), "--parent-pipe"}, cfg.Network...)
+	if cfg.HTTP {
+		common = append(common, "--http", "127.0.0.1:0")
+	}
 	for i, flags := range cfg.Memory { // one after the other: each looks at how those before are formatted
 		name := "memory node"
 		if len(cfg.Memory) > 1 {
@@ -97,9 +100,6 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 				if cfg.RedisMaxValue > 0 {
 					args = append(args, "--redis-max-value", strconv.FormatUint(cfg.RedisMaxValue, 10))
 				}
-			}
-			if cfg.HTTP {
-				args = append(args, "--http", "127.0.0.1:0")
 			}
 			if cfg.Profile != "" {
 				args = append(args, "--cpuprofile", filepath.Join(cfg.Profile, fmt.Sprintf("cn%d.prof", i+1)))
