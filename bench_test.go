@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/btree"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 )
@@ -15,8 +14,8 @@ import (
 // storeAndTree makes a store and a tree, or opens them.
 func storeAndTree(tb testing.TB, c *declock.Cluster) (*declock.Store, *declock.Tree) {
 	tb.Helper()
-	st, err1 := c.Store(tb.Context(), "s", objstore.Config{})
-	tr, err2 := c.Tree(tb.Context(), "t", btree.Config{})
+	st, err1 := c.Store(tb.Context(), "s", declock.StoreConfig{})
+	tr, err2 := c.Tree(tb.Context(), "t", declock.TreeConfig{})
 	if err := errors.Join(err1, err2); err != nil {
 		tb.Fatal(err)
 	}
@@ -77,7 +76,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 func BenchmarkStore414(b *testing.B) {
 	const keys = 10_000
 	c, s := open(b)
-	st, err := c.Store(context.Background(), "bench", objstore.Config{Objects: keys})
+	st, err := c.Store(context.Background(), "bench", declock.StoreConfig{Objects: keys})
 	if err != nil {
 		b.Fatal(err)
 	}

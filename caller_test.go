@@ -23,7 +23,7 @@ func TestScanKeysAreTheCallers(t *testing.T) {
 	const keys = 100 // more than a page
 	c, _ := open(t)
 	ctx := t.Context()
-	tr, err := c.Tree(ctx, "t", btree.Config{})
+	tr, err := c.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestPanicInUpdate(t *testing.T) {
 	c, _ := open(t, declock.WithSessions(1))
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestLargeValuesOfFailuresAreNotKept(t *testing.T) {
 	const sessions, size = 16, 1 << 20
 	c, _ := open(t, declock.WithSessions(sessions))
 	ctx := t.Context()
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/mn"
-	"github.com/declock/declock/objstore"
 )
 
 // Many sessions lock and unlock while their cluster is closed: each operation succeeds, or is ErrClosed. None panics, and the race detector
@@ -116,7 +115,7 @@ func TestNothingIsOpenedWhileClosing(t *testing.T) {
 	defer m.Close()
 	c := opened(t, o.Name, o.Dir)
 	s := session(t, c)
-	st, err := c.Store(ctx, "s", objstore.Config{Objects: 1000})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{Objects: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +129,7 @@ func TestNothingIsOpenedWhileClosing(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(100 * time.Millisecond) // it has ended the reclaimer
-	if _, err := c.Store(ctx, "other", objstore.Config{Objects: 1000}); !errors.Is(err, declock.ErrClosed) {
+	if _, err := c.Store(ctx, "other", declock.StoreConfig{Objects: 1000}); !errors.Is(err, declock.ErrClosed) {
 		t.Errorf("Store: %v", err)
 	}
 	if err := c.DropTree(ctx, "t"); !errors.Is(err, declock.ErrClosed) {

@@ -62,8 +62,8 @@ func TestCallsAfterClose(t *testing.T) {
 		if what == "cluster" {
 			calls["Session"] = func() error { _, err := c.Session(); return err }
 			calls["Locks"] = func() error { _, err := c.Locks(ctx, "m", 1); return err }
-			calls["Store"] = func() error { _, err := c.Store(ctx, "s", objstore.Config{}); return err }
-			calls["Tree"] = func() error { _, err := c.Tree(ctx, "u", btree.Config{}); return err }
+			calls["Store"] = func() error { _, err := c.Store(ctx, "s", declock.StoreConfig{}); return err }
+			calls["Tree"] = func() error { _, err := c.Tree(ctx, "u", declock.TreeConfig{}); return err }
 			calls["Cluster.Close"] = func() error { return errors.Join(declock.ErrClosed, c.Close()) }
 		}
 		for _, name := range inOrder(calls) {
@@ -138,11 +138,11 @@ func inOrder(calls map[string]func() error) (names []string) {
 func TestPanicInABulkLoad(t *testing.T) {
 	ctx := context.Background()
 	c, s := open(t)
-	tr, err := c.Tree(ctx, "t", btree.Config{})
+	tr, err := c.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

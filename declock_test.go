@@ -56,7 +56,7 @@ func TestPrivateLeavesNothing(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("files of a process that may end without Close: %v", left)
 	}
-	st, err := c.Store(context.Background(), "s", objstore.Config{})
+	st, err := c.Store(context.Background(), "s", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestLocksByName(t *testing.T) {
 	if _, err := c.Locks(ctx, "b", 0); err == nil {
 		t.Error("0 locks")
 	}
-	if _, err := c.Store(ctx, "a", objstore.Config{}); err == nil {
+	if _, err := c.Store(ctx, "a", declock.StoreConfig{}); err == nil {
 		t.Error("a store with the name of locks")
 	}
 	g, err := s.Lock(ctx, a.At(3))
@@ -299,7 +299,7 @@ func TestNoAllocations(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("lock: %v allocations", n)
 	}
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestOpenWithAMemoryNodeDown(t *testing.T) {
 			}
 			return 1
 		}
-		cfg := objstore.Config{Nodes: []fabric.MemID{up}}
+		cfg := declock.StoreConfig{Nodes: []fabric.MemID{up}}
 		if _, err := first.Store(ctx, "s", cfg); err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestOpenWithAMemoryNodeDown(t *testing.T) {
 		if err := g.Unlock(); err != nil {
 			t.Error(err)
 		}
-		st, err := c.Store(ctx, "s", objstore.Config{})
+		st, err := c.Store(ctx, "s", declock.StoreConfig{})
 		if err != nil {
 			t.Fatalf("%v is down: a store on the other: %v", down, err)
 		}
@@ -106,7 +106,7 @@ func TestOpenAStoreWithAMemoryNodeDown(t *testing.T) {
 		for _, keep := range []bool{true, false} {
 			x := twoNodes(t, keep)
 			first := opened(t, "down", x.dir)
-			st, err := first.Store(ctx, "s", objstore.Config{})
+			st, err := first.Store(ctx, "s", declock.StoreConfig{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +122,7 @@ func TestOpenAStoreWithAMemoryNodeDown(t *testing.T) {
 			}
 			x.stop(down)
 			c := opened(t, "down", x.dir)
-			again, err := c.Store(ctx, "s", objstore.Config{})
+			again, err := c.Store(ctx, "s", declock.StoreConfig{})
 			if err != nil {
 				t.Fatalf("%v is down: %v", down, err)
 			}
@@ -166,12 +166,12 @@ func TestManyClientsMeetAMemoryNodeThatIsBack(t *testing.T) {
 	ctx := context.Background()
 	for down := range fabric.MemID(2) {
 		x := twoNodes(t, true)
-		if _, err := opened(t, "down", x.dir).Store(ctx, "s", objstore.Config{}); err != nil {
+		if _, err := opened(t, "down", x.dir).Store(ctx, "s", declock.StoreConfig{}); err != nil {
 			t.Fatal(err)
 		}
 		x.stop(down)
 		c := opened(t, "down", x.dir)
-		st, err := c.Store(ctx, "s", objstore.Config{})
+		st, err := c.Store(ctx, "s", declock.StoreConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,14 +206,14 @@ func TestBothMemoryNodesHaveRestarted(t *testing.T) {
 	ctx := context.Background()
 	for down := range fabric.MemID(2) {
 		x := twoNodes(t, true)
-		st, err := opened(t, "down", x.dir).Store(ctx, "s", objstore.Config{})
+		st, err := opened(t, "down", x.dir).Store(ctx, "s", declock.StoreConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		keys := keysOn(st)
 		x.stop(down)
 		c := opened(t, "down", x.dir)
-		if st, err = c.Store(ctx, "s", objstore.Config{}); err != nil {
+		if st, err = c.Store(ctx, "s", declock.StoreConfig{}); err != nil {
 			t.Fatal(err)
 		}
 		cache, err := st.Client(session(t, c))

@@ -42,11 +42,11 @@ func TestDroppedMemoryComesBackWhileAllLive(t *testing.T) {
 	for range 2 {
 		c := opened(t, o.Name, o.Dir)
 		clusters = append(clusters, c)
-		st, err := c.Store(ctx, "s", objstore.Config{Objects: 10_000})
+		st, err := c.Store(ctx, "s", declock.StoreConfig{Objects: 10_000})
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr, err := c.Tree(ctx, "t", btree.Config{})
+		tr, err := c.Tree(ctx, "t", declock.TreeConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,10 +127,10 @@ func TestDroppedMemoryComesBackAfterACrash(t *testing.T) {
 	ws := session(t, watch)
 	before := freeBytes(t, watch, ws)
 	c := opened(t, o.Name, o.Dir)
-	if _, err := c.Store(ctx, "s", objstore.Config{Objects: 10_000}); err != nil {
+	if _, err := c.Store(ctx, "s", declock.StoreConfig{Objects: 10_000}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Tree(ctx, "t", btree.Config{}); err != nil {
+	if _, err := c.Tree(ctx, "t", declock.TreeConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(watch.DropStore(ctx, "s"), watch.DropTree(ctx, "t")); err != nil {

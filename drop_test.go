@@ -26,7 +26,7 @@ func TestDrop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestDrop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := c.Tree(ctx, "t", btree.Config{})
+	tr, err := c.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestDrop(t *testing.T) {
 			t.Fatalf("not notified: %v, %v", serr, terr)
 		}
 	}
-	if st, err = c.Store(ctx, "s", objstore.Config{}); err != nil {
+	if st, err = c.Store(ctx, "s", declock.StoreConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if cache, err = st.Client(s); err != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/objstore"
 )
@@ -39,11 +38,11 @@ func TestDroppedAtOnce(t *testing.T) {
 	before := freeBytes(t, c, s)
 	seen := map[any]bool{}
 	for range 4 { // by c
-		st, err := c.Store(ctx, "s", objstore.Config{Objects: 1000})
+		st, err := c.Store(ctx, "s", declock.StoreConfig{Objects: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr, err := c.Tree(ctx, "t", btree.Config{})
+		tr, err := c.Tree(ctx, "t", declock.TreeConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +68,7 @@ func TestDroppedAtOnce(t *testing.T) {
 		}
 	}
 	// By another, and opened again before it is let go.
-	old, err := c.Store(ctx, "again", objstore.Config{Objects: 1000})
+	old, err := c.Store(ctx, "again", declock.StoreConfig{Objects: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +78,7 @@ func TestDroppedAtOnce(t *testing.T) {
 	for until := time.Now().Add(30 * time.Second); !old.Dropped() && time.Now().Before(until); {
 		time.Sleep(time.Millisecond)
 	}
-	if st, err := c.Store(ctx, "again", objstore.Config{Objects: 1000}); err != nil || st == old {
+	if st, err := c.Store(ctx, "again", declock.StoreConfig{Objects: 1000}); err != nil || st == old {
 		t.Fatalf("opened again: the dropped one: %v, %v", st == old, err)
 	}
 	if err := c.DropStore(ctx, "again"); err != nil {
@@ -87,10 +86,10 @@ func TestDroppedAtOnce(t *testing.T) {
 	}
 	for i := range 4 { // by another
 		name, tree := fmt.Sprint("other", i), fmt.Sprint("tree", i)
-		if _, err := c.Store(ctx, name, objstore.Config{Objects: 1000}); err != nil {
+		if _, err := c.Store(ctx, name, declock.StoreConfig{Objects: 1000}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Tree(ctx, tree, btree.Config{}); err != nil {
+		if _, err := c.Tree(ctx, tree, declock.TreeConfig{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := cs[1].DropStore(ctx, name); err != nil {
@@ -121,7 +120,7 @@ func TestDropThenClose(t *testing.T) {
 	watch, c := opened(t, o.Name, o.Dir), opened(t, o.Name, o.Dir)
 	ws := session(t, watch)
 	before := freeBytes(t, watch, ws)
-	if _, err := c.Store(ctx, "s", objstore.Config{Objects: 1000}); err != nil {
+	if _, err := c.Store(ctx, "s", declock.StoreConfig{Objects: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.DropStore(ctx, "s"); err != nil {

@@ -122,7 +122,7 @@ func ExampleGuard_Lost() {
 func ExampleStore() {
 	c := opening()
 	defer c.Close()
-	st, err := c.Store(context.Background(), "pages", objstore.Config{Objects: 10_000})
+	st, err := c.Store(context.Background(), "pages", declock.StoreConfig{Objects: 10_000})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func ExampleStore_GetMulti() {
 	ctx := context.Background()
 	c := opening()
 	defer c.Close()
-	st, err := c.Store(ctx, "pages", objstore.Config{Objects: 10_000})
+	st, err := c.Store(ctx, "pages", declock.StoreConfig{Objects: 10_000})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func ExampleStore_Use() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	st, err := c.Store(ctx, "visits", objstore.Config{Objects: 10_000})
+	st, err := c.Store(ctx, "visits", declock.StoreConfig{Objects: 10_000})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func ExampleTree_BulkLoad() {
 	ctx := context.Background()
 	c := opening()
 	defer c.Close()
-	words, err := c.Tree(ctx, "words", btree.Config{})
+	words, err := c.Tree(ctx, "words", declock.TreeConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func Example_counters() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	store, err := c.Store(ctx, "sessions", objstore.Config{Objects: 100})
+	store, err := c.Store(ctx, "sessions", declock.StoreConfig{Objects: 100})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func ExampleCluster_Store() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	st, err := c.Store(ctx, "sessions", objstore.Config{Objects: 10_000})
+	st, err := c.Store(ctx, "sessions", declock.StoreConfig{Objects: 10_000})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func ExampleCluster_Tree() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	t, err := c.Tree(ctx, "users", btree.Config{})
+	t, err := c.Tree(ctx, "users", declock.TreeConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/objstore"
@@ -34,7 +33,7 @@ func TestFencedSaysSoEachTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := c.Store(ctx, "s", objstore.Config{Objects: 1000})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{Objects: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +41,7 @@ func TestFencedSaysSoEachTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := c.Tree(ctx, "t", btree.Config{})
+	tr, err := c.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

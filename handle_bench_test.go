@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/btree"
 	"github.com/declock/declock/objstore"
 )
 
@@ -18,11 +17,11 @@ func BenchmarkHandle(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	st, err := c.Store(b.Context(), "objects", objstore.Config{Objects: 10_000})
+	st, err := c.Store(b.Context(), "objects", declock.StoreConfig{Objects: 10_000})
 	if err != nil {
 		b.Fatal(err)
 	}
-	tr, err := c.Tree(b.Context(), "tree", btree.Config{})
+	tr, err := c.Tree(b.Context(), "tree", declock.TreeConfig{})
 	if err != nil {
 		b.Fatal(err)
 	}

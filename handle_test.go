@@ -107,7 +107,7 @@ func TestLargeValuesAreNotKept(t *testing.T) {
 	const sessions, size = 16, 1 << 20
 	c, _ := open(t, declock.WithSessions(sessions))
 	ctx := t.Context()
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestCloseWithPooledGuards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := c.Store(t.Context(), "s", objstore.Config{})
+	st, err := c.Store(t.Context(), "s", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,11 +339,11 @@ func TestLossThroughAHandle(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	st, err := c.Store(ctx, "s", objstore.Config{Objects: 1000})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{Objects: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := c.Tree(ctx, "t", btree.Config{})
+	tr, err := c.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -425,7 +425,7 @@ func TestTreeScan(t *testing.T) {
 	const keys = 5000
 	c, _ := open(t, declock.WithSessions(1))
 	ctx := t.Context()
-	tr, err := c.Tree(ctx, "t", btree.Config{})
+	tr, err := c.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

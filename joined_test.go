@@ -21,7 +21,7 @@ func TestNewcomersOpenWhatWasThereBeforeAMemoryNodeJoined(t *testing.T) {
 	m := serve(t, o)
 	defer m.Close()
 	before := opened(t, "joined", o.Dir)
-	tree, err := before.Tree(ctx, "t", btree.Config{})
+	tree, err := before.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestNewcomersOpenWhatWasThereBeforeAMemoryNodeJoined(t *testing.T) {
 	if err := k.Put([]byte("k"), []byte("v")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := before.Store(ctx, "s", objstore.Config{}); err != nil {
+	if _, err := before.Store(ctx, "s", declock.StoreConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	o.Mem = 1
@@ -41,10 +41,10 @@ func TestNewcomersOpenWhatWasThereBeforeAMemoryNodeJoined(t *testing.T) {
 
 	after := opened(t, "joined", o.Dir)
 	both := []fabric.MemID{0, 1}
-	if _, err := after.Tree(ctx, "t", btree.Config{Nodes: both}); !errors.Is(err, btree.ErrGeometry) {
+	if _, err := after.Tree(ctx, "t", declock.TreeConfig{Nodes: both}); !errors.Is(err, btree.ErrGeometry) {
 		t.Errorf("the tree, on two memory nodes: %v", err)
 	}
-	if _, err := after.Store(ctx, "s", objstore.Config{Nodes: both}); !errors.Is(err, objstore.ErrGeometry) {
+	if _, err := after.Store(ctx, "s", declock.StoreConfig{Nodes: both}); !errors.Is(err, objstore.ErrGeometry) {
 		t.Errorf("the store, on two memory nodes: %v", err)
 	}
 	s := session(t, after)
@@ -55,7 +55,7 @@ func TestNewcomersOpenWhatWasThereBeforeAMemoryNodeJoined(t *testing.T) {
 	if list, err := r.List(s.Port()); err != nil || len(list) > 0 {
 		t.Errorf("on the memory node that has joined: %v, %v", list, err)
 	}
-	if tree, err = after.Tree(ctx, "t", btree.Config{}); err != nil {
+	if tree, err = after.Tree(ctx, "t", declock.TreeConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if k, err = tree.Client(s); err != nil {
@@ -64,10 +64,10 @@ func TestNewcomersOpenWhatWasThereBeforeAMemoryNodeJoined(t *testing.T) {
 	if v, err := k.Get([]byte("k")); err != nil || string(v) != "v" {
 		t.Errorf("Get: %q, %v", v, err)
 	}
-	if _, err := after.Store(ctx, "s", objstore.Config{}); err != nil {
+	if _, err := after.Store(ctx, "s", declock.StoreConfig{}); err != nil {
 		t.Error(err)
 	}
-	st, err := after.Store(ctx, "new", objstore.Config{})
+	st, err := after.Store(ctx, "new", declock.StoreConfig{})
 	if err != nil || len(st.Nodes()) != 2 {
 		t.Errorf("a new store: %v", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/objstore"
 )
 
 // What values of 4 MiB take on shared memory, in turns with a copy of as many bytes: each to and from memory that is larger than the caches. The figures are medians.
@@ -19,7 +18,7 @@ func BenchmarkLarge(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	st, err := c.Store(b.Context(), "objects", objstore.Config{Objects: 1000, MaxValue: 64 << 20})
+	st, err := c.Store(b.Context(), "objects", declock.StoreConfig{Objects: 1000, MaxValue: 64 << 20})
 	if err != nil {
 		b.Fatal(err)
 	}

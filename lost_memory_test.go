@@ -132,7 +132,7 @@ func TestStoresAndTreesGoOnWithoutTheirMemory(t *testing.T) {
 			opened(t, "goon", o.Dir)
 		}
 		c := opened(t, "goon", o.Dir)
-		st, err := c.Store(ctx, "s", objstore.Config{Objects: 1000, MaxValue: 5000})
+		st, err := c.Store(ctx, "s", declock.StoreConfig{Objects: 1000, MaxValue: 5000})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestStoresAndTreesGoOnWithoutTheirMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		caches = append(caches, k)
-		tree, err := c.Tree(ctx, "t", btree.Config{MaxKey: 40})
+		tree, err := c.Tree(ctx, "t", declock.TreeConfig{MaxKey: 40})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +246,7 @@ func oneOfTwo(t *testing.T, which int) {
 		o.Mem++
 	}
 	c, late := opened(t, "two", o.Dir), opened(t, "two", o.Dir)
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func oneOfTwo(t *testing.T, which int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree, err := c.Tree(ctx, "t", btree.Config{})
+	tree, err := c.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func oneOfTwo(t *testing.T, which int) {
 		t.Errorf("the tree: %v", err)
 	}
 	_, b = settled(t, k, b)
-	theirs, err := late.Store(ctx, "s", objstore.Config{})
+	theirs, err := late.Store(ctx, "s", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,11 +337,11 @@ func lostMemory(t *testing.T, used bool) {
 		t.Fatal(err)
 	}
 	defer old.Close()
-	tree, err := old.Tree(ctx, "t", btree.Config{})
+	tree, err := old.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := old.Store(ctx, "before", objstore.Config{})
+	store, err := old.Store(ctx, "before", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +371,7 @@ func lostMemory(t *testing.T, used bool) {
 		t.Errorf("Client of the store: %v", err)
 	}
 	usedBefore(t, old, tree, store, large)
-	if _, err := old.Tree(ctx, "another", btree.Config{}); err != nil {
+	if _, err := old.Tree(ctx, "another", declock.TreeConfig{}); err != nil {
 		t.Errorf("Tree: %v", err)
 	}
 	if _, err := old.Locks(ctx, "l", 1); err != nil {
@@ -413,7 +413,7 @@ func usedBefore(t *testing.T, c *declock.Cluster, tree *declock.Tree, store *dec
 // fill makes a store with objects.
 func fill(t *testing.T, c *declock.Cluster, objects int) *objstore.Client {
 	t.Helper()
-	st, err := c.Store(context.Background(), "theirs", objstore.Config{})
+	st, err := c.Store(context.Background(), "theirs", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

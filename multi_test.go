@@ -20,7 +20,7 @@ func TestBatchesBesideWriters(t *testing.T) {
 	const keys, readers, rounds = 50, 3, 200
 	c, _ := open(t)
 	ctx := t.Context()
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestBatchesBesideWriters(t *testing.T) {
 func TestTreeBatches(t *testing.T) {
 	c, _ := open(t)
 	ctx := t.Context()
-	tr, err := c.Tree(ctx, "t", btree.Config{})
+	tr, err := c.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestTreeUpdate(t *testing.T) {
 	const goroutines, updates = 8, 40
 	c, _ := open(t)
 	ctx, key := t.Context(), []byte("n")
-	tr, err := c.Tree(ctx, "t", btree.Config{})
+	tr, err := c.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -262,7 +262,7 @@ func (x *Names) store(ctx context.Context, k *nameKey) (*Store, error) {
 		return st, nil
 	}
 	mn := x.locks.nodes[k.node]
-	st, err := x.c.Store(ctx, fmt.Sprintf("%s.names.%d", x.name, mn), objstore.Config{
+	st, err := x.c.Store(ctx, fmt.Sprintf("%s.names.%d", x.name, mn), StoreConfig{
 		Nodes: []fabric.MemID{mn}, Objects: uint64(x.perNode), MaxValue: bucketHeader + bucketSlots*bucketEntry, NoEvict: true,
 	})
 	if err == nil {

@@ -225,7 +225,7 @@ func (x *Names) records(ctx context.Context) (*Store, error) {
 	if st := x.held.Load(); st != nil && !st.Dropped() {
 		return st, nil
 	}
-	st, err := x.c.Store(ctx, x.name+".held", objstore.Config{Objects: uint64(x.locks.n), MaxValue: maxRecord, CacheEntries: -1})
+	st, err := x.c.Store(ctx, x.name+".held", StoreConfig{Objects: uint64(x.locks.n), MaxValue: maxRecord, CacheEntries: -1})
 	if err == nil {
 		x.held.Store(st)
 	}

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
 )
@@ -52,7 +51,7 @@ func fill(t *testing.T, c *Cluster) (list []*Session) {
 // A pool that found no room for another session opens more when there is room again.
 func TestPoolGrowsAgain(t *testing.T) {
 	c, ctx := openPools(t, WithPolicy("cql"), WithSessions(8))
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +86,7 @@ func TestWorkUnderAllLocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,11 +117,11 @@ func TestWorkUnderAllLocks(t *testing.T) {
 // A session whose clients are given up gives back what these keep of stores and trees: memory nodes do not fill up with it.
 func TestPooledClientsAreClosed(t *testing.T) {
 	c, ctx := openPools(t, WithMemory(8<<20))
-	tr, err := c.Tree(ctx, "t", btree.Config{})
+	tr, err := c.Tree(ctx, "t", TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := c.Store(ctx, "s", objstore.Config{Objects: 1000})
+	st, err := c.Store(ctx, "s", StoreConfig{Objects: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

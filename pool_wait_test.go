@@ -107,7 +107,7 @@ func TestSessionAfterFailure(t *testing.T) {
 	if err := g.Unlock(); err != nil {
 		t.Error(err)
 	}
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

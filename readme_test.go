@@ -20,7 +20,6 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
-	"github.com/declock/declock/objstore"
 )
 
 func use(...any) {}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/memory"
-	"github.com/declock/declock/objstore"
 )
 
 // A downPort reaches a memory node so many times.
@@ -31,7 +30,7 @@ func TestSlotsOpenSoon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	st, err := c.Store(t.Context(), "open", objstore.Config{Objects: 100, OpenSlots: true})
+	st, err := c.Store(t.Context(), "open", StoreConfig{Objects: 100, OpenSlots: true})
 	if err != nil {
 		t.Fatal(err)
 	}

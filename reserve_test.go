@@ -22,7 +22,7 @@ func TestAFullCacheLeavesRoom(t *testing.T) {
 	s := session(t, c)
 	use := func(name string, n, size int) {
 		t.Helper()
-		st, err := c.Store(ctx, name, objstore.Config{})
+		st, err := c.Store(ctx, name, declock.StoreConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestAFullCacheLeavesRoom(t *testing.T) {
 	if _, err := c.Locks(ctx, "l", 10_000); err != nil {
 		t.Fatal(err)
 	}
-	tr, err := c.Tree(ctx, "t", btree.Config{})
+	tr, err := c.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestAFullTreeLeavesRoom(t *testing.T) {
 	s := session(t, c)
 	tree := func(name string) *btree.Client {
 		t.Helper()
-		tr, err := c.Tree(ctx, name, btree.Config{})
+		tr, err := c.Tree(ctx, name, declock.TreeConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestAFullTreeLeavesRoom(t *testing.T) {
 	if err := tree("small").Put([]byte("k"), []byte("v")); err != nil {
 		t.Fatal(err)
 	}
-	st, err := c.Store(ctx, "s", objstore.Config{Objects: 100})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{Objects: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/lock"
@@ -42,7 +41,7 @@ func TestMemoryNodeRestartsWithItsMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +145,7 @@ func TestTreeFromBeforeMemoryNodeJoined(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		tr, err := c.Tree(ctx, "t", btree.Config{})
+		tr, err := c.Tree(ctx, "t", declock.TreeConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,12 +25,12 @@ type Store struct {
 }
 
 // Store opens the object store with a name, and makes it if there is none.
-// cfg says how (the zero value is good for 65536 objects of up to 1 MiB on all
-// memory nodes); its Name, Lock, DeadNow, Creating and, unless given, Nodes are filled in: those that the
-// store has, or, to make it, all that the cluster has now.
 // A store that this Cluster has open already is returned as it is.
-func (c *Cluster) Store(ctx context.Context, name string, cfg objstore.Config) (*Store, error) {
-	cfg.Name, cfg.Lock, cfg.DeadNow, cfg.Creating = name, c.node.Layout().Lock(), c.dead, &c.creating
+func (c *Cluster) Store(ctx context.Context, name string, how StoreConfig) (*Store, error) {
+	cfg, err := how.of(c, name)
+	if err != nil {
+		return nil, err
+	}
 	return openCollection(ctx, c, collectionKey{memory.KindStore, name}, func(port fabric.Port, all []fabric.MemID) (_ *Store, err error) {
 		if cfg.Nodes, err = nodesOf(cfg.Nodes, all, port, name, objstore.Stores.Find); err != nil {
 			return nil, err
@@ -85,7 +85,7 @@ func (st *Store) count(c *objstore.Client) {
 
 // Client returns the store for the use of a session: an objstore.Cache, of which results need no copy. Like the session it
 // is used by one goroutine at a time. Its waits for locks are bounded by
-// Config.LockTimeoutNs, or by a context with Session.Do. ErrMemoryLost: memory of the store
+// StoreConfig.LockTimeout, or by a context with Session.Do. ErrMemoryLost: memory of the store
 // has been lost since the last client was opened, or since the store was; the next call succeeds.
 func (st *Store) Client(s *Session) (*objstore.Client, error) {
 	return clientOf(s, &st.shared.notified, st.Losses, "objects of the store", st.Store.Client)

@@ -16,7 +16,7 @@ import (
 func openSegmented(t *testing.T) *declock.Store {
 	t.Helper()
 	c, _ := open(t)
-	st, err := c.Store(t.Context(), "large", objstore.Config{Objects: 1000, MaxValue: 1 << 20, Segment: 4096})
+	st, err := c.Store(t.Context(), "large", declock.StoreConfig{Objects: 1000, MaxValue: 1 << 20, Segment: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestValueStreamsAreBounded(t *testing.T) {
 		size = 48 << 20
 	}
 	c, _ := open(t, declock.WithMemory(uint64(size+size/4)))
-	st, err := c.Store(t.Context(), "large", objstore.Config{Objects: 1000, MaxValue: uint32(size)})
+	st, err := c.Store(t.Context(), "large", declock.StoreConfig{Objects: 1000, MaxValue: uint32(size)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 func TestTTLIsExact(t *testing.T) {
 	c, _ := open(t, declock.WithMemory(128<<20))
 	ctx, key := t.Context(), []byte("k")
-	st, err := c.Store(ctx, "s", objstore.Config{MaxValue: 64 << 20})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{MaxValue: 64 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

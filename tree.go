@@ -17,11 +17,12 @@ type Tree struct {
 	shared shared[*btree.Client]
 }
 
-// Tree opens the index with a name, and makes it if there is none. cfg says how (the zero
-// value is good for keys of up to 128 bytes on all memory nodes); its Name, Lock, DeadNow, Creating and, unless given, Nodes
-// are filled in. A tree that this Cluster has open already is returned as it is.
-func (c *Cluster) Tree(ctx context.Context, name string, cfg btree.Config) (*Tree, error) {
-	cfg.Name, cfg.Lock, cfg.DeadNow, cfg.Creating = name, c.node.Layout().Lock(), c.dead, &c.creating
+// Tree opens the index with a name, and makes it if there is none. A tree that this Cluster has open already is returned as it is.
+func (c *Cluster) Tree(ctx context.Context, name string, how TreeConfig) (*Tree, error) {
+	cfg, err := how.of(c, name)
+	if err != nil {
+		return nil, err
+	}
 	return openCollection(ctx, c, collectionKey{memory.KindTree, name}, func(port fabric.Port, all []fabric.MemID) (_ *Tree, err error) {
 		if cfg.Nodes, err = nodesOf(cfg.Nodes, all, port, name, btree.Trees.Find); err != nil {
 			return nil, err
@@ -42,7 +43,7 @@ func (c *Cluster) DropTree(ctx context.Context, name string) error {
 }
 
 // Client returns the tree for the use of a session. Like the session it is used by one goroutine at a
-// time. Its waits for locks are bounded by Config.LockTimeoutNs, or by a context with Session.Do. ErrMemoryLost: memory of the tree
+// time. Its waits for locks are bounded by TreeConfig.LockTimeout, or by a context with Session.Do. ErrMemoryLost: memory of the tree
 // has been lost since the last client was opened, or since the tree was; the next call succeeds.
 func (t *Tree) Client(s *Session) (*btree.Client, error) {
 	return clientOf(s, &t.shared.notified, t.Losses, fmt.Sprintf("the keys of tree %q", t.Name()), t.Tree.Client)

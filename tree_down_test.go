@@ -91,7 +91,7 @@ func TestOpenATreeWithAMemoryNodeDown(t *testing.T) {
 }
 
 // small is a tree of several levels with few keys.
-var small = btree.Config{MaxKey: 16, NodeSize: 256}
+var small = declock.TreeConfig{MaxKey: 16, NodeSize: 256}
 
 func treeWithANodeDown(t *testing.T, x twoMemories, down fabric.MemID, keep bool) {
 	const keys = 100
@@ -112,7 +112,7 @@ func treeWithANodeDown(t *testing.T, x twoMemories, down fabric.MemID, keep bool
 	}
 	x.stop(down)
 	c := x.open()
-	again, err := c.Tree(ctx, "t", btree.Config{})
+	again, err := c.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatalf("%v is down: %v", down, err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/objstore"
 )
 
 // numbers yields keys of 8 bytes from one number to another, each with itself as its value.
@@ -49,7 +48,7 @@ func TestTreeBulkLoad(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range trees {
 			all.Go(func() {
-				tr, err := c.Tree(ctx, fmt.Sprint("t", i), btree.Config{MaxKey: 8, MaxInline: 8})
+				tr, err := c.Tree(ctx, fmt.Sprint("t", i), declock.TreeConfig{MaxKey: 8, MaxInline: 8})
 				if err == nil {
 					err = tr.BulkLoad(ctx, btree.BulkOptions{}, partsOf(n, 1+7*i)...)
 				}
@@ -78,7 +77,7 @@ func TestTreeBulkLoad(t *testing.T) {
 func TestTreeBulkLoadBeside(t *testing.T) {
 	const parts = 4
 	c, _ := open(t)
-	tr, err := c.Tree(t.Context(), "t", btree.Config{MaxKey: 8, MaxInline: 8})
+	tr, err := c.Tree(t.Context(), "t", declock.TreeConfig{MaxKey: 8, MaxInline: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +109,7 @@ func TestTreeBulkLoadBeside(t *testing.T) {
 func TestTreeBulkLoadFails(t *testing.T) {
 	c, _ := open(t)
 	ctx := t.Context()
-	tr, err := c.Tree(ctx, "t", btree.Config{MaxKey: 8, MaxInline: 8})
+	tr, err := c.Tree(ctx, "t", declock.TreeConfig{MaxKey: 8, MaxInline: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +164,7 @@ func TestTreeBulkLoadFails(t *testing.T) {
 func TestTreeBulkLoadOfASequenceThatEnds(t *testing.T) {
 	c, _ := open(t)
 	ctx := t.Context()
-	tr, err := c.Tree(ctx, "t", btree.Config{MaxKey: 8, MaxInline: 8})
+	tr, err := c.Tree(ctx, "t", declock.TreeConfig{MaxKey: 8, MaxInline: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +203,7 @@ func TestTreeBulkLoadOfASequenceThatEnds(t *testing.T) {
 // A sequence that stops because the context has ended leaves the tree empty, and the error says why.
 func TestTreeBulkLoadEndsWithItsContext(t *testing.T) {
 	c, _ := open(t)
-	tr, err := c.Tree(t.Context(), "t", btree.Config{MaxKey: 8, MaxInline: 8})
+	tr, err := c.Tree(t.Context(), "t", declock.TreeConfig{MaxKey: 8, MaxInline: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +237,7 @@ func TestTreeBulkLoadFromAStore(t *testing.T) {
 		c, _ := open(t, declock.WithSessions(sessions), declock.WithLockSessions(sessions))
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		st, err := c.Store(ctx, "s", objstore.Config{})
+		st, err := c.Store(ctx, "s", declock.StoreConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +251,7 @@ func TestTreeBulkLoadFromAStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		load := func(name string, from func(k []byte) ([]byte, error)) error {
-			tr, err := c.Tree(ctx, name, btree.Config{MaxKey: 8, MaxInline: 8})
+			tr, err := c.Tree(ctx, name, declock.TreeConfig{MaxKey: 8, MaxInline: 8})
 			if err != nil {
 				return err
 			}
@@ -309,7 +308,7 @@ func TestTreeBulkLoadSessions(t *testing.T) {
 	sessions := func() int { return c.Node().Observe(0).Sessions }
 	var under, most, begun, fails atomic.Int64
 	load := func(name string) error {
-		tr, err := c.Tree(ctx, name, btree.Config{MaxKey: 8, MaxInline: 8})
+		tr, err := c.Tree(ctx, name, declock.TreeConfig{MaxKey: 8, MaxInline: 8})
 		if err != nil {
 			return err
 		}
@@ -380,7 +379,7 @@ func BenchmarkBulkLoad(b *testing.B) {
 // timeOfLoad loads a tree, and returns how long that takes.
 func timeOfLoad(b *testing.B, c *declock.Cluster, name string, parts []iter.Seq2[[]byte, []byte]) time.Duration {
 	b.Helper()
-	tr, err := c.Tree(b.Context(), name, btree.Config{MaxKey: 8, MaxInline: 8})
+	tr, err := c.Tree(b.Context(), name, declock.TreeConfig{MaxKey: 8, MaxInline: 8})
 	if err != nil {
 		b.Fatal(err)
 	}

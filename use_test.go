@@ -11,7 +11,7 @@ import (
 // Use lends a client for several operations, without an allocation, and Stats counts what all have done: it never falls, also when clients are closed.
 func TestUseAndStats(t *testing.T) {
 	c, ctx := openPools(t, WithSessions(3))
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func TestComputeNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	st, err := c.Store(ctx, "s", objstore.Config{Objects: 100})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{Objects: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func newLosers(t *testing.T, c *declock.Cluster) *losers {
 			t.Fatal(err)
 		}
 	}
-	if x.tree, err = c.Tree(t.Context(), "tree", btree.Config{MaxKey: 16, NodeSize: 256, MaxInline: 32, Nodes: []fabric.MemID{0, 1, 2}}); err != nil {
+	if x.tree, err = c.Tree(t.Context(), "tree", declock.TreeConfig{MaxKey: 16, NodeSize: 256, MaxInline: 32, Nodes: []fabric.MemID{0, 1, 2}}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 100 {

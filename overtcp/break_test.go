@@ -8,7 +8,6 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/objstore"
 )
 
 // A lock by name is taken from a process that lives: when Break returns nothing of that reaches memory any more, its guard is lost, and the next holder has a greater token.
@@ -26,7 +25,7 @@ func TestBreak(t *testing.T) {
 		names[i] = n
 	}
 	holder, tool, next := names[0], names[1], names[2]
-	st, err := nodes[0].c.Store(ctx, "protected", objstore.Config{})
+	st, err := nodes[0].c.Store(ctx, "protected", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +103,7 @@ func TestBreakOfAll(t *testing.T) {
 		t.Fatalf("broken: %+v, %v", list, err)
 	}
 	for i, p := range holders {
-		if _, err := p.c.Store(ctx, "late", objstore.Config{}); err == nil {
+		if _, err := p.c.Store(ctx, "late", declock.StoreConfig{}); err == nil {
 			t.Errorf("holder %d makes a store after Break has returned", i)
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/btree"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/objstore"
 )
@@ -38,7 +37,7 @@ func (x *stand) openWith(lanes int) *client {
 }
 
 func contextEnds(t *testing.T, x *stand, k, other *client) {
-	tree, err := k.c.Tree(context.Background(), "t", btree.Config{})
+	tree, err := k.c.Tree(context.Background(), "t", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +48,7 @@ func contextEnds(t *testing.T, x *stand, k, other *client) {
 	if err := index.Put([]byte("key"), []byte("value")); err != nil {
 		t.Fatal(err)
 	}
-	shared, err := k.c.Store(context.Background(), "shared", objstore.Config{Objects: 10})
+	shared, err := k.c.Store(context.Background(), "shared", declock.StoreConfig{Objects: 10})
 	if err != nil {
 		t.Fatal(err)
 	}

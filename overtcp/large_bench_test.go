@@ -95,7 +95,7 @@ func BenchmarkLarge(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	st, err := c.Store(b.Context(), "objects", objstore.Config{Objects: 1000, MaxValue: 64 << 20})
+	st, err := c.Store(b.Context(), "objects", declock.StoreConfig{Objects: 1000, MaxValue: 64 << 20})
 	if err != nil {
 		b.Fatal(err)
 	}

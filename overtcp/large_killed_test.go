@@ -61,7 +61,7 @@ func namesOf(value []byte) (names string, err error) {
 }
 
 func openLarge(ctx context.Context, c *declock.Cluster) (*declock.Store, error) {
-	return c.Store(ctx, "large", objstore.Config{Objects: 3000, MaxValue: 1 << 20, Segment: 8192, NoEvict: true})
+	return c.Store(ctx, "large", declock.StoreConfig{Objects: 3000, MaxValue: 1 << 20, Segment: 8192, NoEvict: true})
 }
 
 // A largeWorker has clients that write down what they begin and what has come of it: what is written is there after the process was killed.

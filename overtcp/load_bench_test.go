@@ -47,7 +47,7 @@ func BenchmarkBulkLoad(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		for k, p := range parts {
 			name := fmt.Sprint("t", i, ".", k)
-			tr, err := c.Tree(b.Context(), name, btree.Config{MaxKey: 8, MaxInline: 8})
+			tr, err := c.Tree(b.Context(), name, declock.TreeConfig{MaxKey: 8, MaxInline: 8})
 			if err != nil {
 				b.Fatal(err)
 			}

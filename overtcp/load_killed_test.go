@@ -57,7 +57,7 @@ func serveTreeLoader(with string) (io.Closer, error) {
 func loadTree(c *declock.Cluster, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), storeOpLimit)
 	defer cancel()
-	t, err := c.Tree(ctx, name, btree.Config{MaxKey: 8, MaxInline: 8})
+	t, err := c.Tree(ctx, name, declock.TreeConfig{MaxKey: 8, MaxInline: 8})
 	for err == nil {
 		var parts []iter.Seq2[[]byte, []byte]
 		for i := range 4 {
@@ -134,7 +134,7 @@ func TestTreeLoadKilled(t *testing.T) {
 
 // keysOf counts the keys of a tree, if it is there and sound.
 func keysOf(ctx context.Context, c *declock.Cluster, s *declock.Session, name string) (n int, err error) {
-	tr, err := c.Tree(ctx, name, btree.Config{Existing: true})
+	tr, err := c.Tree(ctx, name, declock.TreeConfig{Existing: true})
 	if err != nil {
 		return 0, err
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/objstore"
 )
 
 // What one client's operations take over the loopback, to a memory node that is another process, and by local access to the same store and locks, in turns. The figures
@@ -34,7 +33,7 @@ func BenchmarkLocal(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer c.Close()
-		st, err := c.Store(b.Context(), "objects", objstore.Config{Objects: 10_000, MaxValue: 1024})
+		st, err := c.Store(b.Context(), "objects", declock.StoreConfig{Objects: 10_000, MaxValue: 1024})
 		if err != nil {
 			b.Fatal(err)
 		}

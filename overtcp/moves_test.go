@@ -11,11 +11,9 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/lock"
-	"github.com/declock/declock/objstore"
 )
 
 // move makes planned moves, as "declock mn" does.
@@ -158,7 +156,7 @@ func TestOpenOverFailover(t *testing.T) {
 		kill(t, x.mns[g.Replicas[0].ID])
 
 		name := fmt.Sprint("made", round)
-		st, err := c.Store(t.Context(), name, objstore.Config{Objects: 100})
+		st, err := c.Store(t.Context(), name, declock.StoreConfig{Objects: 100})
 		if err == nil {
 			err = st.Set(t.Context(), []byte("a"), []byte("b"), declock.SetOptions{})
 		}
@@ -199,13 +197,13 @@ func TestOpenOverFailoverAnew(t *testing.T) {
 	}
 	for round := range 3 {
 		name := fmt.Sprint("made", round)
-		st, err := c.Store(t.Context(), name, objstore.Config{Objects: 100})
+		st, err := c.Store(t.Context(), name, declock.StoreConfig{Objects: 100})
 		must("store", err)
-		tree, err := c.Tree(t.Context(), name+".tree", btree.Config{MaxKey: 16, NodeSize: 512})
+		tree, err := c.Tree(t.Context(), name+".tree", declock.TreeConfig{MaxKey: 16, NodeSize: 512})
 		must("tree", err)
 		_, err = c.Locks(t.Context(), name+".locks", each)
 		must("locks", err)
-		other, err := c.Tree(t.Context(), name+".other", btree.Config{MaxKey: 16, NodeSize: 512})
+		other, err := c.Tree(t.Context(), name+".other", declock.TreeConfig{MaxKey: 16, NodeSize: 512})
 		must("tree", err)
 		must("put", other.Put(t.Context(), key(0), key(0)))
 		for i := range each {
@@ -219,9 +217,9 @@ func TestOpenOverFailoverAnew(t *testing.T) {
 		for range 3 {
 			d, err := declock.Open(t.Context(), x.address)
 			must("open", err)
-			st, err := d.Store(t.Context(), name, objstore.Config{})
+			st, err := d.Store(t.Context(), name, declock.StoreConfig{})
 			must("store", err)
-			tree, err := d.Tree(t.Context(), name+".tree", btree.Config{})
+			tree, err := d.Tree(t.Context(), name+".tree", declock.TreeConfig{})
 			must("tree", err)
 			locks, err := d.Locks(t.Context(), name+".locks", each)
 			must("locks", err)
@@ -251,11 +249,11 @@ func TestOpenOverFailoverAnew(t *testing.T) {
 func TestNoMemoryNodeIsLeft(t *testing.T) {
 	x := newReplicas(t)
 	c, _ := open(t, x.address)
-	st, err := c.Store(t.Context(), "store", objstore.Config{Objects: 100})
+	st, err := c.Store(t.Context(), "store", declock.StoreConfig{Objects: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree, err := c.Tree(t.Context(), "tree", btree.Config{})
+	tree, err := c.Tree(t.Context(), "tree", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/objstore"
 )
 
 // A far is a proxy behind which a server is away by a time in each direction. It counts round trips, and not how long they take: each side has a count, which travels with
@@ -105,7 +104,7 @@ func TestBatchesInFewRoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	st, err := c.Store(ctx, "s", objstore.Config{Objects: 10_000})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{Objects: 10_000})
 	if err != nil {
 		t.Fatal(err)
 	}

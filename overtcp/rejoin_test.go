@@ -89,7 +89,7 @@ func (x *stand) open() *client {
 	if k.locks, err = k.c.Locks(ctx, "l", 1); err != nil {
 		x.t.Fatal(err)
 	}
-	st, err := k.c.Store(ctx, "s", objstore.Config{Objects: 1000})
+	st, err := k.c.Store(ctx, "s", declock.StoreConfig{Objects: 1000})
 	if err != nil {
 		x.t.Fatal(err)
 	}

@@ -102,7 +102,7 @@ func (w *StoreWorker) open() (err error) {
 
 // failoverStore opens the store of a round on a number.
 func failoverStore(ctx context.Context, c *declock.Cluster, round, number int) (*declock.Store, error) {
-	return c.Store(ctx, failoverName(round, number), objstore.Config{Objects: 1000, MaxValue: 4096, NoEvict: true, Nodes: []fabric.MemID{fabric.MemID(number)}})
+	return c.Store(ctx, failoverName(round, number), declock.StoreConfig{Objects: 1000, MaxValue: 4096, NoEvict: true, Nodes: []fabric.MemID{fabric.MemID(number)}})
 }
 
 // failoverLoaded opens the store or tree of a round on a number. The last tree is on all.
@@ -115,7 +115,7 @@ func failoverLoaded(ctx context.Context, c *declock.Cluster, round, number int, 
 	if number == failoverNumbers-1 {
 		nodes = []fabric.MemID{2, 0, 1}
 	}
-	x.tree, err = c.Tree(ctx, failoverName(round, number), btree.Config{MaxKey: 16, NodeSize: 256, MaxInline: 32, Nodes: nodes})
+	x.tree, err = c.Tree(ctx, failoverName(round, number), declock.TreeConfig{MaxKey: 16, NodeSize: 256, MaxInline: 32, Nodes: nodes})
 	return x, err
 }
 

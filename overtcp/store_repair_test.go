@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/btree"
-	"github.com/declock/declock/objstore"
 )
 
 // bulkKeys are objects that no client changes: only a copy brings them to a new backup.
@@ -26,7 +24,7 @@ func TestStoreRepair(t *testing.T) {
 	l := newStoreLoad(x)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	s, err := l.own.Store(ctx, "bulk", objstore.Config{Objects: 500, NoEvict: true}) // buckets have overflow blocks
+	s, err := l.own.Store(ctx, "bulk", declock.StoreConfig{Objects: 500, NoEvict: true}) // buckets have overflow blocks
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +39,7 @@ func TestTreeRepair(t *testing.T) {
 	l.trees = true
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	s, err := l.own.Tree(ctx, "bulk", btree.Config{MaxKey: 16, NodeSize: 512})
+	s, err := l.own.Tree(ctx, "bulk", declock.TreeConfig{MaxKey: 16, NodeSize: 512})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +91,7 @@ func TestCopyProgress(t *testing.T) {
 	}
 	x.t.Cleanup(func() { c.Close() })
 	x.opened = append(x.opened, c)
-	s, err := c.Store(t.Context(), "bulk", objstore.Config{Objects: 500, NoEvict: true})
+	s, err := c.Store(t.Context(), "bulk", declock.StoreConfig{Objects: 500, NoEvict: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +133,7 @@ func TestDropLetsGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if _, err := c.Store(t.Context(), "store", objstore.Config{Objects: 100}); err != nil {
+	if _, err := c.Store(t.Context(), "store", declock.StoreConfig{Objects: 100}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.DropStore(t.Context(), "store"); err != nil {

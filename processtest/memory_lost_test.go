@@ -27,11 +27,11 @@ func goOn(dir string) error {
 	if err != nil {
 		return err
 	}
-	st, err := c.Store(ctx, "s", objstore.Config{})
+	st, err := c.Store(ctx, "s", declock.StoreConfig{})
 	if err != nil {
 		return err
 	}
-	tree, err := c.Tree(ctx, "t", btree.Config{})
+	tree, err := c.Tree(ctx, "t", declock.TreeConfig{})
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func put(dir string) error {
 }
 
 func treeClient(c *declock.Cluster) (*btree.Client, error) {
-	tr, err := c.Tree(context.Background(), "trees", btree.Config{MaxKey: 32, NodeSize: 512, MaxInline: 32})
+	tr, err := c.Tree(context.Background(), "trees", declock.TreeConfig{MaxKey: 32, NodeSize: 512, MaxInline: 32})
 	if err != nil {
 		return nil, err
 	}

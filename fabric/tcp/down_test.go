@@ -9,7 +9,6 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peertest"
 	"github.com/declock/declock/mn"
-	"github.com/declock/declock/objstore"
 )
 
 // A memory node that is down is no member any more, and belongs to the cluster all the same: a store that lies on it is not made a second time
@@ -34,7 +33,7 @@ func TestMemoryNodeThatIsDownBelongsToTheCluster(t *testing.T) {
 	}
 	a := open(c.Join())
 	for name, nodes := range map[string][]fabric.MemID{"lost": {1}, "half": {0, 1}} {
-		if _, err := a.Store(ctx, name, objstore.Config{Nodes: nodes}); err != nil {
+		if _, err := a.Store(ctx, name, declock.StoreConfig{Nodes: nodes}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -45,10 +44,10 @@ func TestMemoryNodeThatIsDownBelongsToTheCluster(t *testing.T) {
 	n := c.Join()
 	peertest.Await(t, "mn1 down", func() bool { return len(n.Memory()) == 1 })
 	b := open(n)
-	if _, err := b.Store(ctx, "lost", objstore.Config{}); !errors.Is(err, fabric.ErrNodeDown) {
+	if _, err := b.Store(ctx, "lost", declock.StoreConfig{}); !errors.Is(err, fabric.ErrNodeDown) {
 		t.Errorf("a store on mn1 alone: %v", err)
 	}
-	if _, err := b.Store(ctx, "half", objstore.Config{}); err != nil {
+	if _, err := b.Store(ctx, "half", declock.StoreConfig{}); err != nil {
 		t.Errorf("a store on both: %v", err)
 	}
 	l, err := b.Locks(ctx, "l", 4)

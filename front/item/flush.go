@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/declock/declock"
 	"github.com/declock/declock/objstore"
 )
 
@@ -93,7 +94,7 @@ type Flushes struct {
 const ControlSuffix = ".control"
 
 // ControlConfig is how the store with the record is made.
-var ControlConfig = objstore.Config{Objects: 1, MaxValue: 1 << 10, NoEvict: true}
+var ControlConfig = declock.StoreConfig{Objects: 1, MaxValue: 1 << 10, NoEvict: true}
 
 // NewFlushes returns the flushes of which the record is in a store. use lends a client of that, and meets losses of memory; it may call its function again.
 func NewFlushes(use func(context.Context, func(*objstore.Client) error) error) *Flushes {

@@ -18,7 +18,7 @@ import (
 type Items struct {
 	cluster *declock.Cluster
 	name    string
-	cfg     objstore.Config
+	cfg     declock.StoreConfig
 	stores  atomic.Pointer[stores]
 	opening sync.Mutex
 	started time.Time
@@ -37,7 +37,7 @@ type stores struct {
 }
 
 // Open opens the store with a name, and a second one that says which items count; or makes them, the first as cfg says.
-func Open(ctx context.Context, c *declock.Cluster, name string, cfg objstore.Config) (*Items, error) {
+func Open(ctx context.Context, c *declock.Cluster, name string, cfg declock.StoreConfig) (*Items, error) {
 	x := &Items{cluster: c, name: name, cfg: cfg, started: time.Now()}
 	x.flushes = NewFlushes(x.useControl)
 	err := x.open(ctx)

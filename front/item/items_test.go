@@ -29,7 +29,7 @@ func openCluster(t testing.TB) *declock.Cluster {
 
 func openItems(t testing.TB, c *declock.Cluster) *Items {
 	t.Helper()
-	x, err := Open(t.Context(), c, "items", objstore.Config{Objects: 10_000})
+	x, err := Open(t.Context(), c, "items", declock.StoreConfig{Objects: 10_000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/declock/declock/objstore"
+	"github.com/declock/declock"
 )
 
 // An endless connection has the same requests to read for ever, and forgets the answers.
@@ -38,7 +38,7 @@ func TestNoAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Attach(openCluster(t), objstore.Config{Objects: 1000}); err != nil {
+	if err := s.Attach(openCluster(t), declock.StoreConfig{Objects: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	defer s.Detach()

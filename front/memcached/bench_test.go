@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/declock/declock/objstore"
+	"github.com/declock/declock"
 )
 
 // BenchmarkServe is what a request costs the server without the network: values of 100 bytes, of 10,000 keys.
@@ -14,7 +14,7 @@ func BenchmarkServe(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := s.Attach(openCluster(b), objstore.Config{Objects: 20_000}); err != nil {
+	if err := s.Attach(openCluster(b), declock.StoreConfig{Objects: 20_000}); err != nil {
 		b.Fatal(err)
 	}
 	defer s.Detach()

@@ -15,7 +15,6 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/internal/secure/securetest"
-	"github.com/declock/declock/objstore"
 )
 
 // A connection above the limit is told so and closed; when another ends, there is room again.
@@ -131,7 +130,7 @@ func TestShutdownDrains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Attach(cluster, objstore.Config{}); err != nil {
+	if err := s.Attach(cluster, declock.StoreConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "socket")
@@ -193,7 +192,7 @@ func TestWithoutCluster(t *testing.T) {
 	s.Detach()
 	c.want("get k\r\n", "SERVER_ERROR not a member of the cluster, try again\r\n")
 	c.want("set k 0 0 1\r\n2\r\n", "SERVER_ERROR not a member of the cluster, try again\r\n")
-	if err := s.Attach(cluster, objstore.Config{}); err != nil {
+	if err := s.Attach(cluster, declock.StoreConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	c.want("get k\r\n", "VALUE k 0 1\r\n1\r\nEND\r\n")

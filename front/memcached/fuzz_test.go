@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/objstore"
 )
 
 // Whatever a client sends, in any protocol, the server ends with it, and its answer is not out of proportion.
@@ -27,7 +26,7 @@ func FuzzRequests(f *testing.F) {
 	defer cluster.Close()
 	s, err := New(Options{})
 	if err == nil {
-		err = s.Attach(cluster, objstore.Config{Objects: 100})
+		err = s.Attach(cluster, declock.StoreConfig{Objects: 100})
 	}
 	if err != nil {
 		f.Fatal(err)

@@ -29,7 +29,7 @@ const (
 type home struct {
 	o       *Options
 	cluster *declock.Cluster
-	cfg     objstore.Config // of items
+	cfg     declock.StoreConfig // of items
 	stores  atomic.Pointer[[2]*declock.Store]
 	inUse   sync.RWMutex // operations have it in common
 
@@ -47,7 +47,7 @@ func (h *home) open() error {
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
 	var opened [2]*declock.Store
-	for i, cfg := range []objstore.Config{items: h.cfg, control: item.ControlConfig} {
+	for i, cfg := range []declock.StoreConfig{items: h.cfg, control: item.ControlConfig} {
 		name := h.o.Store
 		if which(i) == control {
 			name += item.ControlSuffix

@@ -103,7 +103,7 @@ func New(o Options) (*Server, error) {
 
 // Attach gives the server a cluster to serve the store of, which it opens; or makes, as cfg says. As many requests are worked on at a time as the cluster has
 // sessions (declock.WithSessions).
-func (s *Server) Attach(c *declock.Cluster, cfg objstore.Config) error {
+func (s *Server) Attach(c *declock.Cluster, cfg declock.StoreConfig) error {
 	if cfg.MaxValue == 0 {
 		cfg.MaxValue = uint32(min(s.o.MaxItem, objstore.MaxValueBytes))
 	}

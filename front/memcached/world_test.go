@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/objstore"
 )
 
 // openCluster opens a private cluster.
@@ -35,7 +34,7 @@ func startServer(t testing.TB, c *declock.Cluster, o Options) (*Server, string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Attach(c, objstore.Config{Objects: 10_000}); err != nil {
+	if err := s.Attach(c, declock.StoreConfig{Objects: 10_000}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

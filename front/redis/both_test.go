@@ -12,7 +12,6 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/front/memcached"
-	"github.com/declock/declock/objstore"
 )
 
 // serveMemcached serves a cluster's store to clients of memcached, too, and returns one: it sends a request, | for the ends of lines, and compares what is answered, unless nothing is wanted.
@@ -20,7 +19,7 @@ func serveMemcached(t *testing.T, cluster *declock.Cluster, o memcached.Options)
 	t.Helper()
 	s, err := memcached.New(o)
 	if err == nil {
-		err = s.Attach(cluster, objstore.Config{})
+		err = s.Attach(cluster, declock.StoreConfig{})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/declock/declock/objstore"
+	"github.com/declock/declock"
 )
 
 // serveAll serves requests to a connection of its own, and returns it as it is while it waits for more.
@@ -28,7 +28,7 @@ func attachedServer(t *testing.T) *Server {
 	t.Helper()
 	s, err := New(Options{})
 	if err == nil {
-		err = s.Attach(openCluster(t), objstore.Config{Objects: 1000})
+		err = s.Attach(openCluster(t), declock.StoreConfig{Objects: 1000})
 	}
 	if err != nil {
 		t.Fatal(err)

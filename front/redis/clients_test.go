@@ -20,7 +20,6 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/front/internal/idletest"
 	"github.com/declock/declock/internal/secure/securetest"
-	"github.com/declock/declock/objstore"
 )
 
 // A connection above the limit is told so and closed; when another ends, there is room again.
@@ -165,7 +164,7 @@ func TestDrain(t *testing.T) {
 	cluster := openCluster(t)
 	s, err := New(Options{IdleTimeout: time.Minute})
 	if err == nil {
-		err = s.Attach(cluster, objstore.Config{Objects: 1000})
+		err = s.Attach(cluster, declock.StoreConfig{Objects: 1000})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +217,7 @@ func TestDetached(t *testing.T) {
 	for _, words := range []string{"GET k", "SET k v", "MGET k", "DEL k", "FLUSHALL", "SCAN 0", "DBSIZE"} {
 		k.want(words, "-TRYAGAIN this server is not a member of the cluster at the moment")
 	}
-	if err := s.Attach(c, objstore.Config{Objects: 10_000}); err != nil {
+	if err := s.Attach(c, declock.StoreConfig{Objects: 10_000}); err != nil {
 		t.Fatal(err)
 	}
 	k.want("GET k", "v")
@@ -441,7 +440,7 @@ func TestManyFlushed(t *testing.T) {
 	cluster := openCluster(t)
 	_, address := startServer(t, cluster, Options{})
 	c := dial(t, address)
-	st, err := cluster.Store(t.Context(), "redis", objstore.Config{})
+	st, err := cluster.Store(t.Context(), "redis", declock.StoreConfig{})
 	if err == nil {
 		err = st.Set(t.Context(), []byte("foreign"), []byte("no head, but long enough"), declock.SetOptions{})
 	}

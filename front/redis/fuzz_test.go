@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/objstore"
 )
 
 // A recorded connection has requests to read, some bytes at a time, and keeps how much was answered.
@@ -49,7 +48,7 @@ func FuzzRequests(f *testing.F) {
 	defer cluster.Close()
 	s, err := New(Options{MaxValue: 64 << 10})
 	if err == nil {
-		err = s.Attach(cluster, objstore.Config{Objects: 100})
+		err = s.Attach(cluster, declock.StoreConfig{Objects: 100})
 	}
 	if err != nil {
 		f.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/declock/declock"
-	"github.com/declock/declock/objstore"
 )
 
 // startLarge starts a server of a store with values of up to 64 MiB, in segments of 256 KiB.
@@ -24,7 +23,7 @@ func startLarge(t testing.TB, o Options) (*declock.Cluster, *Server, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if _, err := c.Store(t.Context(), "redis", objstore.Config{Objects: 10_000, MaxValue: 64<<20 + 16, Segment: 256 << 10, NoEvict: o.NoEvict}); err != nil {
+	if _, err := c.Store(t.Context(), "redis", declock.StoreConfig{Objects: 10_000, MaxValue: 64<<20 + 16, Segment: 256 << 10, NoEvict: o.NoEvict}); err != nil {
 		t.Fatal(err)
 	}
 	o.MaxValue = 64 << 20
@@ -32,7 +31,7 @@ func startLarge(t testing.TB, o Options) (*declock.Cluster, *Server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Attach(c, objstore.Config{Objects: 10_000, MaxValue: 64<<20 + 16, NoEvict: o.NoEvict}); err != nil {
+	if err := s.Attach(c, declock.StoreConfig{Objects: 10_000, MaxValue: 64<<20 + 16, NoEvict: o.NoEvict}); err != nil {
 		t.Fatal(err)
 	}
 	return c, s, listenFor(t, s)
@@ -213,7 +212,7 @@ func BenchmarkLarge(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := s.Attach(c, objstore.Config{Objects: 1000}); err != nil {
+	if err := s.Attach(c, declock.StoreConfig{Objects: 1000}); err != nil {
 		b.Fatal(err)
 	}
 	k := dial(b, listenFor(b, s))

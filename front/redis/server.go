@@ -104,7 +104,7 @@ func New(o Options) (*Server, error) {
 const attachTimeout = 10 * time.Second
 
 // Attach gives the server a cluster to serve the store of, which it opens; or makes, as cfg says.
-func (s *Server) Attach(c *declock.Cluster, cfg objstore.Config) error {
+func (s *Server) Attach(c *declock.Cluster, cfg declock.StoreConfig) error {
 	if cfg.MaxValue == 0 {
 		cfg.MaxValue = uint32(s.o.MaxValue + item.HeadSize)
 	}

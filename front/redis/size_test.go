@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/declock/declock/objstore"
+	"github.com/declock/declock"
 )
 
 // DBSIZE counts keys that are there, and not the many that were flushed; of more than it counts it says about how many there are.
@@ -43,7 +43,7 @@ func TestDBSizeOfFew(t *testing.T) {
 	cluster := openCluster(t)
 	s, err := New(Options{})
 	if err == nil {
-		err = s.Attach(cluster, objstore.Config{Objects: 400_000})
+		err = s.Attach(cluster, declock.StoreConfig{Objects: 400_000})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -270,7 +270,7 @@ func TestChangesOfLargeValuesFlushed(t *testing.T) {
 // noSegments waits until there are no segments.
 func noSegments(t *testing.T, cluster *declock.Cluster) {
 	t.Helper()
-	st, err := cluster.Store(t.Context(), "redis", objstore.Config{})
+	st, err := cluster.Store(t.Context(), "redis", declock.StoreConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +297,7 @@ func TestChangesOfLargeValuesWhenFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Attach(cluster, objstore.Config{Objects: 1000, NoEvict: true}); err != nil {
+	if err := s.Attach(cluster, declock.StoreConfig{Objects: 1000, NoEvict: true}); err != nil {
 		t.Fatal(err)
 	}
 	c, v := dial(t, listenFor(t, s)), letters('f', 26<<20)

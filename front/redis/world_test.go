@@ -14,7 +14,6 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/front"
-	"github.com/declock/declock/objstore"
 )
 
 // openCluster opens a private cluster.
@@ -39,7 +38,7 @@ func startServer(t testing.TB, c *declock.Cluster, o Options) (*Server, string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Attach(c, objstore.Config{Objects: 10_000}); err != nil {
+	if err := s.Attach(c, declock.StoreConfig{Objects: 10_000}); err != nil {
 		t.Fatal(err)
 	}
 	return s, listenFor(t, s)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/front/memcached"
-	"github.com/declock/declock/objstore"
 )
 
 // exUsage is the exit code of memcached for wrong options.
@@ -223,7 +222,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Attach(cluster, objstore.Config{Objects: 20_000, MemoryLimit: o.memory << 20, NoEvict: o.noEvict}); err != nil {
+	if err := s.Attach(cluster, declock.StoreConfig{Objects: 20_000, MemoryLimit: o.memory << 20, NoEvict: o.noEvict}); err != nil {
 		return err
 	}
 	if err := o.listen(s); err != nil {

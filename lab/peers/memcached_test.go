@@ -12,7 +12,6 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 	"github.com/declock/declock"
 	"github.com/declock/declock/front/memcached"
-	"github.com/declock/declock/objstore"
 )
 
 // serveMemcached serves clients of memcached at two addresses, as two compute nodes of one cluster would.
@@ -30,7 +29,7 @@ func serveMemcached(t *testing.T) (addresses [2]string) {
 	for i := range addresses {
 		s, err := memcached.New(memcached.Options{})
 		if err == nil {
-			err = s.Attach(c, objstore.Config{Objects: 1000})
+			err = s.Attach(c, declock.StoreConfig{Objects: 1000})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/front/redis"
-	"github.com/declock/declock/objstore"
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	wire "github.com/redis/go-redis/v9"
@@ -31,7 +30,7 @@ func serveRedis(t *testing.T) (clients [2]*wire.Client) {
 	for i := range clients {
 		s, err := redis.New(redis.Options{})
 		if err == nil {
-			err = s.Attach(c, objstore.Config{Objects: 1000})
+			err = s.Attach(c, declock.StoreConfig{Objects: 1000})
 		}
 		if err != nil {
 			t.Fatal(err)

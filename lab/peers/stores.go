@@ -9,7 +9,6 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric/member"
-	"github.com/declock/declock/objstore"
 	"github.com/declock/declock/overtcp"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -100,7 +99,7 @@ func declockStore(ctx context.Context, name, address string) ([]*peer, error) {
 			whole = whole && len(g.Replicas) == g.Factor && g.Replicas[g.Factor-1].Phase == member.InSync
 		}
 	}
-	s, err := c.Store(ctx, "peers", objstore.Config{Objects: 4 * storeKeys, MaxValue: 1024})
+	s, err := c.Store(ctx, "peers", declock.StoreConfig{Objects: 4 * storeKeys, MaxValue: 1024})
 	if err != nil {
 		return nil, err
 	}

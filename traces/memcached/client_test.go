@@ -36,7 +36,7 @@ func startFront(t *testing.T, network, address string) string {
 	t.Cleanup(func() { cluster.Close() })
 	s, err := memcached.New(memcached.Options{})
 	if err == nil {
-		err = s.Attach(cluster, objstore.Config{})
+		err = s.Attach(cluster, declock.StoreConfig{})
 	}
 	if err != nil {
 		t.Fatal(err)

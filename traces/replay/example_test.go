@@ -81,7 +81,7 @@ func caches(clients int) (list []objstore.Cache, end func() error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := cluster.Store(context.Background(), "cache", objstore.Config{})
+	store, err := cluster.Store(context.Background(), "cache", declock.StoreConfig{})
 	for len(list) < clients && err == nil {
 		var s *declock.Session
 		if s, err = cluster.Session(); err == nil {

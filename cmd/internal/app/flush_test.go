@@ -25,7 +25,7 @@ func TestFlushOfATree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree, err := c.Tree(ctx, "users", btree.Config{})
+	tree, err := c.Tree(ctx, "users", declock.TreeConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

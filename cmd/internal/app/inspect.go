@@ -263,7 +263,7 @@ func (l *looking) store(name string) (*declock.Store, error) {
 		return nil, fmt.Errorf("object store %q: %w", name, err)
 	}
 	// Word 4 of a store's root entry is the largest value; all else follows what is there.
-	return l.cluster.Store(l.ctx, name, objstore.Config{MaxValue: uint32(e.Info[4]), CacheEntries: -1})
+	return l.cluster.Store(l.ctx, name, declock.StoreConfig{MaxValue: uint32(e.Info[4]), CacheEntries: -1})
 }
 
 func (i *inspector) bucket(l *looking, arg string) error {
@@ -322,7 +322,7 @@ func (l *looking) tree(name string) (*declock.Tree, error) {
 	if _, err := l.cluster.Node().Regions()[0].Lookup(l.session.Port(), name, memory.KindTree); err != nil {
 		return nil, fmt.Errorf("tree %q: %w", name, err)
 	}
-	return l.cluster.Tree(l.ctx, name, btree.Config{CacheBytes: -1})
+	return l.cluster.Tree(l.ctx, name, declock.TreeConfig{CacheBytes: -1})
 }
 
 // treeNode prints the node that a key belongs to.

@@ -158,7 +158,7 @@ func (s *shell) kvGet(l *looking, c *cli.Context) error {
 func (s *shell) made(l *looking) (*declock.Store, error) {
 	st, err := l.store(s.name)
 	if errors.Is(err, memory.ErrNotFound) {
-		return l.cluster.Store(l.ctx, s.name, objstore.Config{CacheEntries: -1})
+		return l.cluster.Store(l.ctx, s.name, declock.StoreConfig{CacheEntries: -1})
 	}
 	return st, err
 }
@@ -305,7 +305,7 @@ func (s *shell) treePut(l *looking, c *cli.Context) error {
 	}
 	t, err := l.tree(s.name)
 	if errors.Is(err, memory.ErrNotFound) {
-		t, err = l.cluster.Tree(l.ctx, s.name, btree.Config{CacheBytes: -1})
+		t, err = l.cluster.Tree(l.ctx, s.name, declock.TreeConfig{CacheBytes: -1})
 	}
 	if err != nil {
 		return err

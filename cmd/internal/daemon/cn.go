@@ -266,8 +266,8 @@ func (d *CN) openStore(ctx context.Context, spec *control.Replay) error {
 	return err
 }
 
-func storeConfig(spec *control.Replay) objstore.Config {
-	return objstore.Config{Objects: spec.Objects, MaxValue: uint32(min(spec.MaxValue, 1<<32-1)), MemoryLimit: spec.Limit, OpenSlots: spec.OpenSlots}
+func storeConfig(spec *control.Replay) declock.StoreConfig {
+	return declock.StoreConfig{Objects: spec.Objects, MaxValue: uint32(min(spec.MaxValue, 1<<32-1)), MemoryLimit: spec.Limit, OpenSlots: spec.OpenSlots}
 }
 
 // clientOf opens a client of a store. Memory that was lost before is no error for a client that had nothing there. It waits while the store is

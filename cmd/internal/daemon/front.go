@@ -17,7 +17,7 @@ import (
 
 // A frontServer serves clients of another system.
 type frontServer interface {
-	Attach(*declock.Cluster, objstore.Config) error
+	Attach(*declock.Cluster, declock.StoreConfig) error
 	Detach()
 	Serve(net.Listener) error
 	Shutdown(context.Context) error
@@ -67,7 +67,7 @@ func (d *CN) attachFronts() error {
 		memory += r.Size()
 	}
 	for i, f := range d.fronts {
-		if err := f.Attach(d.cluster, objstore.Config{Objects: max(memory/bytesPerItem, 1<<12)}); err != nil {
+		if err := f.Attach(d.cluster, declock.StoreConfig{Objects: max(memory/bytesPerItem, 1<<12)}); err != nil {
 			for _, f := range d.fronts[:i] {
 				f.Detach()
 			}

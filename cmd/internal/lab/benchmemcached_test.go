@@ -9,7 +9,6 @@ import (
 	"github.com/declock/declock"
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/front/memcached"
-	"github.com/declock/declock/objstore"
 )
 
 // A server is measured by each kind of request; one that loses keys, or is not there, is an error.
@@ -20,7 +19,7 @@ func TestBenchMemcached(t *testing.T) {
 	}
 	s, err := memcached.New(memcached.Options{})
 	if err == nil {
-		err = s.Attach(c, objstore.Config{Objects: 1000})
+		err = s.Attach(c, declock.StoreConfig{Objects: 1000})
 	}
 	l, listenErr := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil || listenErr != nil {
