@@ -226,6 +226,6 @@ func Experiments() []*Experiment {
 		expFig1, expFig3, expFig12a, expFig12b, expFig12c, expFig12d, expFig12e, expFig13, expFig14, expFig15, expFig16a, expFig16b,
 		expFig17a, expFig17b, expFig18, expBeyond, expCopies, expCx5, expFailover, expGrid, expLocal, expOpenSlots, expSense, expSpin, expYCSB,
 		expShift4, expShift7, expShift8, expShift9, expDSLR14, expDSLR15, expDSLR16, expDSLR19, expOthers4, expOthers14, expTATP, expTPCC, expShift6, expShift12, expShift13, expShiftSteps,
-		expDSLR8, expDSLR9, expDSLR10, expDSLR11, expDSLR17, expFiss13, expFiss14, expALock,
+		expDSLR8, expDSLR9, expDSLR10, expDSLR11, expDSLR17, expFiss13, expFiss14, expFiss15, expFiss16a, expFiss16b, expFiss17a, expFiss17b, expFiss17c, expALock,
 	}
 }

@@ -27,8 +27,7 @@ const (
 	plainOp kind = iota
 	hottestOp
 	writeOp
-	subscriberTxn // Get-Subscriber-Data of TATP
-	locationTxn   // Update-Location
+	txnOp // and those behind it: a transaction of a locktrace.Kind
 )
 
 func clip(d fabric.Time) uint32 { return uint32(min(max(d, 0), math.MaxUint32)) }
@@ -41,15 +40,15 @@ func (j *journal) add(op, acquire, release fabric.Time, hottest bool) {
 	j.list = append(j.list, entry{clip(op), clip(acquire), clip(release), k})
 }
 
-// median returns the median of all that a kind of operation takes, in microseconds, from one to before another.
-func (j *journal) median(from, to int, k kind) float64 {
+// ofKind returns all that an operation of a kind takes, from one to before another.
+func (j *journal) ofKind(from, to int, k kind) *hdrhistogram.Histogram {
 	h := newHistogram(simDigits)
 	for _, e := range j.list[from:to] {
 		if e.kind == k {
 			record(h, fabric.Time(e.op))
 		}
 	}
-	return quantile(h, 50)
+	return h
 }
 
 func (j *journal) lose() { j.lost++ }

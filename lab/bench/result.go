@@ -43,6 +43,7 @@ func (r *Result) Metrics() Metrics {
 	s := &r.Locks
 	m := r.figures(r.tally.op, r.WindowNs)
 	maps.Copy(m, Metrics{
+		"acquire_p20_us":       quantile(r.tally.acquire, 20),
 		"acquire_p50_us":       quantile(r.tally.acquire, 50),
 		"acquire_p90_us":       quantile(r.tally.acquire, 90),
 		"acquire_p99_us":       quantile(r.tally.acquire, 99),

@@ -34,7 +34,15 @@ type txnRun struct {
 	leaseNs     fabric.Time // what transactions ask for where locks have leases of several slots
 	fails       failures
 	commits     int // how many its fixed window has at least, as far as commitsNs suffices
-	seeds       int // 0: 1
+	// hot is how many locks a profile names; 0: as many as the lock asks for.
+	hot     int
+	objects int // with trace "zipf": so many, each of which belongs to one of the locks; 0: each lock is one
+	seeds   int // 0: 1
+
+	// before are sources of other transactions of the same kind, for a dry run of them: a profile. nil: there is none.
+	before   func(node, client int) locktrace.Source
+	serverNs fabric.Time // what a worker of a server takes for a request; 0: locks.ServerNs
+	retryNs  fabric.Time // a client that is refused a lock asks again after up to so long; 0: it waits as the lock has it
 
 	plans  []plan
 	aborts uint64 // transactions that gave up, and began again
@@ -90,12 +98,18 @@ func (r txnRun) point(m Micro, params Params, o Options) Point {
 	}
 }
 
+// A thinker is a source that says how long its last transaction takes once it has its locks.
+type thinker interface{ think() fabric.Time }
+
 // zipfSource draws transactions of one lock, as a microbenchmark does.
-type zipfSource struct{ seq *sequence }
+type zipfSource struct {
+	seq   *sequence
+	locks uint64
+}
 
 func (s zipfSource) Next(list []locktrace.Access) []locktrace.Access {
 	rank, shared := s.seq.next()
-	a := locktrace.Access{Lock: uint32(rank), Mode: lock.Exclusive}
+	a := locktrace.Access{Lock: uint32(rank % s.locks), Mode: lock.Exclusive}
 	if shared {
 		a.Mode = lock.Shared
 	}
@@ -107,8 +121,11 @@ func (r *txnRun) sources(o Options) (int, func(node, client int) locktrace.Sourc
 	random := func(client int) *traces.Rand { return traces.NewRand(r.m.Seed, uint64(client)) }
 	switch r.trace {
 	case "zipf":
+		z, err := traces.NewZipf(uint64(cmp.Or(r.objects, r.m.Locks)), r.m.Theta)
+		return r.m.Locks, func(_, client int) locktrace.Source { return zipfSource{r.m.sequence(z, client), uint64(r.m.Locks)} }, err
+	case "bank":
 		z, err := traces.NewZipf(uint64(r.m.Locks), r.m.Theta)
-		return r.m.Locks, func(_, client int) locktrace.Source { return zipfSource{r.m.sequence(z, client)} }, err
+		return r.m.Locks, func(_, client int) locktrace.Source { return &bankSource{zipf: z, Rand: random(client)} }, err
 	case "tpcc":
 		db := &locktrace.TPCC{Warehouses: cmp.Or(r.warehouses, txnWarehouses*r.m.CNs), Nodes: r.m.CNs, Artifact: r.artifact}
 		return db.Locks(), func(node, client int) locktrace.Source {
@@ -154,31 +171,48 @@ func (r *txnRun) run(ctx context.Context, o Options) (Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.profile(o); err != nil {
+		return nil, err
+	}
 	return r.runWith(ctx, n, source)
 }
 
-// runWith runs the transactions that sources make, over n locks.
-func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client int) locktrace.Source) (Metrics, error) {
-	sys, err := r.m.system(fabric.At(0, counterOffset), locks.ServerNs)
+// build makes the cluster, and the clients of the transactions that sources make, over n locks.
+func (r *txnRun) build(n int, source func(node, client int) locktrace.Source) error {
+	sys, err := r.m.system(fabric.At(0, counterOffset), cmp.Or(r.serverNs, locks.ServerNs))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.c = sim.New(r.m.cluster())
-	defer r.c.Close()
 	r.place(sys.Layout(), n)
+	if r.before != nil {
+		sys.Profile(func(most int) []fabric.Addr { return r.hottest(n, min(most, cmp.Or(r.hot, most))) })
+	}
 	if err := r.addSwitch(sys); err != nil {
-		return nil, err
+		return err
 	}
 	for i := range r.m.CNs {
 		node := r.c.AddCN()
 		joined, err := sys.Join(node)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		r.startAgent(joined, node)
 		for k := i; k < r.m.Clients; k += r.m.CNs {
 			r.start(&txnClient{r: r, name: fmt.Sprintf("client %d", k), node: node, joined: joined, src: source(i, k)})
 		}
+	}
+	return nil
+}
+
+// runWith runs the transactions that sources make, over n locks.
+func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client int) locktrace.Source) (Metrics, error) {
+	err := r.build(n, source)
+	if r.c != nil {
+		defer r.c.Close()
+	}
+	if err != nil {
+		return nil, err
 	}
 	pace := r.m.pace()
 	if n := uint64(r.commits); n > 0 {
@@ -201,11 +235,19 @@ func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client in
 	metrics["expired_pct"] = 100 * float64(r.broken+passed) / (all + float64(r.broken+passed))
 	metrics["resets"] = float64(part.Locks.Resets)
 	metrics["failures"] = float64(r.failed)
-	if r.trace == "tatp" {
-		metrics["gsd_p50_us"], metrics["ul_p50_us"] = r.journal.median(part.first, part.last, subscriberTxn), r.journal.median(part.first, part.last, locationTxn)
+	metrics["packets_per_op"] = per(r.packets(), uint64(len(r.journal.list)))
+	for _, k := range locktrace.KindsOf(r.trace) {
+		h := r.journal.ofKind(part.first, part.last, txnOp+kind(k))
+		for _, q := range kindQuantiles {
+			metrics[fmt.Sprintf("%v_p%d_us", k, q)] = quantile(h, float64(q))
+		}
+		metrics[k.String()+"_pct"] = 100 * per(uint64(h.TotalCount()), res.Ops)
 	}
 	return metrics, nil
 }
+
+// kindQuantiles are those of the latency of each kind of transaction.
+var kindQuantiles = []int{50, 81, 85, 99}
 
 // A txnClient is a client of a run.
 type txnClient struct {
@@ -246,8 +288,13 @@ func (c *txnClient) work() error {
 			return c.failWaiting(list)
 		}
 		think := cmp.Or(r.think, txnThink[r.trace])
-		if s, ok := c.src.(*locktrace.Scans); ok && s.Long {
-			think = r.scanNs
+		switch s := c.src.(type) {
+		case *locktrace.Scans:
+			if s.Long {
+				think = r.scanNs
+			}
+		case thinker:
+			think = s.think()
 		}
 		began := port.Now()
 		for {
@@ -277,8 +324,8 @@ func (c *txnClient) work() error {
 		}
 		now := port.Now()
 		r.journal.add(now-began, got-began, now-ready, false)
-		if s, ok := c.src.(interface{ Kind() locktrace.Kind }); ok && s.Kind() != locktrace.Other {
-			r.journal.list[len(r.journal.list)-1].kind = subscriberTxn + kind(s.Kind()-locktrace.GetSubscriberData)
+		if s, ok := c.src.(interface{ Kind() locktrace.Kind }); ok {
+			r.journal.list[len(r.journal.list)-1].kind = txnOp + kind(s.Kind())
 		}
 	}
 	return nil
@@ -304,7 +351,18 @@ func (c *txnClient) take(i int, a locktrace.Access, deadline fabric.Time) error 
 	if c.r.mutex {
 		a.Mode = lock.Exclusive
 	}
-	return c.l.Acquire(&c.holds[i], &lock.Request{Lock: c.r.addr(a.Lock), Mode: a.Mode, Deadline: deadline, LeaseNs: c.r.leaseNs})
+	req := lock.Request{Lock: c.r.addr(a.Lock), Mode: a.Mode, Deadline: deadline, LeaseNs: c.r.leaseNs, Try: c.r.retryNs > 0}
+	for {
+		err := c.l.Acquire(&c.holds[i], &req)
+		if !errors.Is(err, lock.ErrBusy) {
+			return err
+		}
+		if p := c.l.Port(); deadline > 0 && p.Now() > deadline {
+			return lock.ErrTimeout
+		} else if err := p.Pause(p.Now() + fabric.Time(p.Rand()%uint64(c.r.retryNs))); err != nil {
+			return err
+		}
+	}
 }
 
 // end releases the first n locks, and reports whether the transaction has lost one: it was held for longer than its lease.

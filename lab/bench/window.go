@@ -19,7 +19,8 @@ type simulation struct {
 	c       *sim.Cluster
 	err     error // the first of a client or agent
 	lockers []lock.Locker
-	journal journal // of the clients' operations
+	journal journal   // of the clients' operations
+	device  *sim.Node // the programmable switch, if the lock needs one
 }
 
 // fail takes note of the first error.
@@ -75,9 +76,17 @@ var switchModel = sim.SwitchModel{Pass: 400, Packet: 1}
 func (s *simulation) addSwitch(sys *locks.System) error {
 	program, err := sys.Program()
 	if program != nil {
-		s.c.AddSwitch(program, switchModel)
+		s.device = s.c.AddSwitch(program, switchModel)
 	}
 	return err
+}
+
+// packets is how many packets the program of the switch has handled, 0 without one.
+func (s *simulation) packets() uint64 {
+	if s.device == nil {
+		return 0
+	}
+	return s.device.SwitchStats().Packets
 }
 
 // startAgent starts the agent of a compute node, if the lock has one.

@@ -145,7 +145,7 @@ func Names() []string {
 // "local-bound:N", with a bound of N, and policies of DecLock with features: "declock-pf+batch"
 // (see hier.ParsePolicy); "dslr:busy", which polls without a pause, "dslr:slots", with leases of several slots, and "dslr:N", whose clients pause for at most N
 // microseconds while counters are reset; "shift-artifact:N", whose readers come after N writers in a row; "rpc:N", "server:N", "server-ro:N" and "parlock:N", whose servers have N workers;
-// "parlock:ro", whose readers pass writers.
+// "parlock:ro", whose readers pass writers; "fiss:N", whose switch has registers for N locks.
 func Lookup(name string) (Mechanism, error) {
 	for _, m := range mechanisms {
 		if m.Name == name {

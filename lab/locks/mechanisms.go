@@ -45,7 +45,7 @@ var mechanisms = []Mechanism{
 	{Name: "server", About: "a server's queue: the traditional lock manager", setUp: serverLock(server.Queue, ServerWorkers)},
 	{Name: "server-ro", About: "server, whose readers pass writers", setUp: serverLock(server.ReadersFirst, ServerWorkers)},
 	{Name: "parlock", About: "server on each compute node, for a part of the locks", setUp: parLock(server.Queue, ServerWorkers)},
-	{Name: "fiss", About: "FissLock: a programmable switch grants, and agents on holders' machines queue", setUp: fissLock},
+	{Name: "fiss", About: "FissLock: a programmable switch grants, and agents on holders' machines queue", setUp: fissLock(0, ServerWorkers)},
 	{Name: "netlock", About: "NetLock: a programmable switch has the queues of the hottest locks, a server the other locks", setUp: netLock},
 	{Name: "qplock", About: "asymmetric lock: local clients by CPU, others by NIC; exclusive only", Exclusive: true, setUp: qpLock(qplock.Config{})},
 	{Name: "alock", About: "ALock: the asymmetric lock as published in 2024", Exclusive: true, setUp: qpLock(qplock.Config{ALock: true})},
@@ -223,13 +223,22 @@ func parLock(kind server.Kind, workers int) func(*Config) (*System, error) {
 	}
 }
 
-func fissLock(c *Config) (*System, error) {
-	cfg := fiss.Config{Plain: !c.Tokens, Server: server.Config{Workers: ServerWorkers, ServiceNs: c.ServerNs, Homes: c.CNs}}
-	return &System{layout: cfg.Layout(), join: func(n fabric.Node) *Node { return Fiss(cfg)(n) }, program: func() (pswitch.Program, error) {
-		cfg.Device = true
-		return fiss.NewProgram(cfg)
-	}}, nil
+// fissLock returns FissLock, whose switch has registers for so many locks (0: as many as published); servers on all compute nodes have the others.
+func fissLock(registers, workers int) func(*Config) (*System, error) {
+	return func(c *Config) (*System, error) {
+		cfg := fiss.Config{Plain: !c.Tokens, Locks: registers, Server: server.Config{Workers: workers, ServiceNs: c.ServerNs, Homes: c.CNs}}
+		if many := slotsOfClient * c.Clients; many > 1024 { // transactions that hold many locks
+			cfg.Slots, cfg.MemoryBits = min(many, 4096), 20<<23
+		}
+		return &System{layout: cfg.Layout(), join: func(n fabric.Node) *Node { return Fiss(cfg)(n) }, program: func() (pswitch.Program, error) {
+			cfg.Device = true
+			return fiss.NewProgram(cfg)
+		}}, nil
+	}
 }
+
+// slotsOfClient is how many locks a client holds or asks for, where a compute node has so many clients that the usual slots do not suffice.
+const slotsOfClient = 20
 
 func netLock(c *Config) (*System, error) {
 	cfg := netlock.Config{Plain: !c.Tokens, Server: server.Config{Workers: srvWorkers, ServiceNs: c.ServerNs}}
@@ -323,6 +332,10 @@ func varied(name string) (Mechanism, bool) {
 		n, err := strconv.ParseUint(writers, 10, 32)
 		return Mechanism{Name: name, About: "ShiftLock as published, whose readers come after so many writers", Needs: Needs{Atomic16: true},
 			setUp: shiftLock(shift.Config{Artifact: true, Threshold: uint32(n)})}, err == nil && n > 0
+	}
+	if registers, ok := strings.CutPrefix(name, "fiss:"); ok {
+		n, err := strconv.ParseUint(registers, 10, 20)
+		return Mechanism{Name: name, About: "FissLock with registers for so many locks; servers with a worker each have the others", setUp: fissLock(int(n), 1)}, err == nil && n > 0
 	}
 	if name == "parlock:ro" {
 		return Mechanism{Name: name, About: "parlock, whose readers pass writers", setUp: parLock(server.ReadersFirst, ServerWorkers)}, true

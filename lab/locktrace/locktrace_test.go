@@ -124,7 +124,7 @@ func TestFewWarehouses(t *testing.T) {
 	}
 }
 
-// Sources say which transactions Get-Subscriber-Data and Update-Location are: by the mix 35 and 14 %, of one lock each.
+// Sources say of which kind a transaction is: by the mix 35 and 14 % are Get-Subscriber-Data and Update-Location, of one lock each, and New-Orders have 15 locks.
 func TestKinds(t *testing.T) {
 	src := locktrace.NewTATP(1000, true).Source(traces.NewRand(1, 1))
 	modes := map[locktrace.Kind]lock.Mode{locktrace.GetSubscriberData: lock.Shared, locktrace.UpdateLocation: lock.Exclusive}
@@ -138,6 +138,18 @@ func TestKinds(t *testing.T) {
 	}
 	if g, u := n[locktrace.GetSubscriberData], n[locktrace.UpdateLocation]; g < 3300 || g > 3700 || u < 1250 || u > 1550 {
 		t.Errorf("%d and %d of 10,000", g, u)
+	}
+	db := &locktrace.TPCC{Warehouses: 8, Nodes: 4, Artifact: true}
+	src, n = db.Source(0, traces.NewRand(1, 1)), map[locktrace.Kind]int{}
+	for range 10_000 {
+		list, kind := src.Next(nil), src.(interface{ Kind() locktrace.Kind }).Kind()
+		n[kind]++
+		if (kind == locktrace.NewOrder) != (len(list) > 6) || (kind == locktrace.Payment) != (len(list) == 4 && list[0].Mode == lock.Exclusive && list[0].Lock%locktrace.WarehouseLocks == 0) {
+			t.Fatalf("kind %v takes %v", kind, list)
+		}
+	}
+	if n[locktrace.NewOrder] < 4300 || n[locktrace.Payment] < 4100 || n[locktrace.StockLevel] < 300 {
+		t.Errorf("%v of 10,000", n)
 	}
 }
 

@@ -71,16 +71,6 @@ func (t *TATP) forward(s, sf, begin int) int {
 // Source returns the transactions of a client.
 func (t *TATP) Source(r *traces.Rand) Source { return &tatpSource{draw: draw{r}, t: t} }
 
-// A Kind is what a transaction of TATP is, for the two of which ShiftLock's paper has latencies.
-type Kind uint8
-
-// Kinds.
-const (
-	Other Kind = iota
-	GetSubscriberData
-	UpdateLocation
-)
-
 type tatpSource struct {
 	draw
 	t    *TATP
@@ -99,28 +89,26 @@ func (s *tatpSource) Next(list []Access) []Access {
 	if s.t.Artifact {
 		typ, begin, end = s.nurand(a, 1, 4)-1, s.nurand(a, 0, 2), s.nurand(a, 1, 24)
 	}
-	s.kind = Other
-	switch n := s.between(0, 99); {
-	case n < 35:
-		s.kind = GetSubscriberData
+	s.kind = kindOf(tatpMix, s.between(0, 99))
+	switch s.kind {
+	case GetSubscriberData:
 		return take(list, id, lock.Shared)
-	case n < 45:
+	case GetNewDestination:
 		return s.newDestination(list, id, typ, begin, uint8(end))
-	case n < 80: // Get-Access-Data
+	case GetAccessData:
 		if r.access[typ] != 0 {
 			list = take(list, int(r.access[typ]), lock.Shared)
 		}
 		return list
-	case n < 82: // Update-Subscriber-Data
+	case UpdateSubscriberData:
 		list = take(list, id, lock.Exclusive)
 		if r.facility[typ] != 0 {
 			list = take(list, int(r.facility[typ]), lock.Exclusive)
 		}
 		return list
-	case n < 96:
-		s.kind = UpdateLocation
+	case UpdateLocation:
 		return take(list, id, lock.Exclusive)
-	case n < 98:
+	case InsertCallForwarding:
 		return s.insert(list, id, typ, begin, uint8(end))
 	}
 	// Delete-Call-Forwarding

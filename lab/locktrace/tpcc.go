@@ -55,20 +55,25 @@ type tpccSource struct {
 	list         []Access
 	order        int // how many orders and payments the artifact has made
 	payment      int
+	kind         Kind
 }
+
+// Kind returns what the last transaction is.
+func (s *tpccSource) Kind() Kind { return s.kind }
 
 // Next implements Source, by the mix of transactions that the specification asks for at least.
 func (s *tpccSource) Next(list []Access) []Access {
 	s.list = list
 	w := s.first + s.between(0, s.share-1)
-	switch n := s.between(0, 99); {
-	case n < 45:
+	s.kind = kindOf(tpccMix, s.between(0, 99))
+	switch s.kind {
+	case NewOrder:
 		s.newOrder(w)
-	case n < 88:
+	case Payment:
 		s.pay(w)
-	case n < 92:
+	case OrderStatus:
 		s.orderStatus(w)
-	case n < 96:
+	case Delivery:
 		s.deliver(w)
 	default:
 		s.stockLevel(w)

@@ -1,0 +1,151 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locktrace"
+)
+
+// A fissTxn is a benchmark of FissLock's Figs. 14 and 15: its clients, and how long a transaction takes once it has its locks.
+type fissTxn struct {
+	trace      string
+	clients    int
+	think      fabric.Time
+	warehouses int
+	hot        int  // locks that NetLock has queues for on the switch: 0.09 % of TATP's, 0.3 % of TPC-C's
+	fixed      bool // a fixed window: it would take long until all quarters are alike
+}
+
+var fissTxns = []fissTxn{
+	{trace: "tatp", clients: 160, think: 2 * fabric.Microsecond, hot: 612},
+	{trace: "tpcc", clients: 1200, think: 10 * fabric.Microsecond, warehouses: 9600, hot: 3485, fixed: true},
+}
+
+// point returns the measurement of a benchmark, of which samples makes rows. Several experiments have the same.
+func (t fissTxn) point(o Options, lock string, samples func(part Params, m Metrics) []Sample) Point {
+	m := Default(lock)
+	fissTestbed(&m)
+	if m.Clients = t.clients; t.fixed {
+		m.Turns, m.WarmupNs, m.WindowNs = 3, 3*fabric.Millisecond, 8*fabric.Millisecond
+		if o.Quick || lock == "fiss" { // of which a millisecond has many more transactions
+			m.WarmupNs, m.WindowNs = fabric.Millisecond, 2*fabric.Millisecond
+		}
+	}
+	m = m.sized(o).WithDefaults()
+	r := txnRun{trace: t.trace, artifact: true, think: t.think, warehouses: t.warehouses, hot: t.hot}
+	if o.Tiny {
+		r.warehouses, r.hot = 4*m.CNs, 10
+	}
+	nic, _ := m.model() // Validate reports the error
+	type what struct {
+		fissTxn
+		m Micro
+	}
+	same := func(m Micro) measurand { return newMeasurand(what{t, m}, lock, nic) }
+	p := r.point(m, nil, o)
+	measure := p.Measure
+	p.Same = same(m)
+	p.Measure = func(ctx context.Context, seed uint64) ([]Sample, error) {
+		m := m
+		m.Seed = seed
+		metrics, err := same(m).take(func() (Metrics, error) {
+			list, err := measure(ctx, seed)
+			if err != nil {
+				return nil, err
+			}
+			return list[0].Metrics, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		return samples(Params{{"part", t.trace}, {"lock", lock}}, metrics), nil
+	}
+	return p
+}
+
+// fissTxnPoints are those of all benchmarks, with all locks.
+func fissTxnPoints(samples func(part Params, m Metrics) []Sample) func(Options) []Point {
+	return func(o Options) []Point {
+		return across(fissTxns, fissLocks, func(t fissTxn, lock string) Point { return t.point(o, lock, samples) })
+	}
+}
+
+// fissAgents says what bounds each lock.
+const fissAgents = "a worker of a server takes 1 us for a request, assumed, and an agent of FissLock 100 ns for a message, as the model's poll: so srvlock, netlock and parlock stay at what 8 workers can do. "
+
+var expFiss14 = &Experiment{
+	Name: "fiss14", Other: true, Title: "FissLock's Fig. 14: transactions of TATP (160 clients) and TPC-C (1,200) by two-phase locking, given up after 10 ms",
+	Paper: "FissLock's paper, section 7.4: on TATP FissLock has 2.37 times the throughput with SrvLock, 1.76 with NetLock, 2.93 with ParLock; on TPC-C 2.36 with SrvLock, 2.28 with NetLock. (ParLock and a FissLock with " +
+		"the same locality, which are faster on TPC-C, are not here: no lock is on the node that asks for it most.)",
+	Columns: []string{"part", "lock", "mops", "p50_us", "p99_us", "aborts_pct"},
+	Points:  fissTxnPoints(func(part Params, m Metrics) []Sample { return []Sample{{part, m}} }),
+	Judge: func(rows Rows) (claims []Claim) {
+		for _, c := range []struct {
+			part, name, lock, of string
+			paper                float64
+		}{{"tatp", "TATP", "srvlock", "SrvLock", 2.37}, {"tatp", "TATP", "netlock", "NetLock", 1.76}, {"tatp", "TATP", "parlock:1", "ParLock", 2.93}, {"tpcc", "TPC-C", "srvlock", "SrvLock", 2.36}, {"tpcc", "TPC-C", "netlock", "NetLock", 2.28}} {
+			at := rows.Where("part", c.part)
+			note := fissAgents + byLock(at, "mops", "p50_us", "aborts_pct")
+			claims = append(claims, Claim{Text: c.name + ": FissLock's throughput over " + c.of + "'s", Unit: "x", Paper: c.paper, Note: note}.Near(Ratio(at.Find("lock", "fiss"), at.Find("lock", c.lock), "mops"), 1.25))
+		}
+		for _, of := range fissTxns {
+			at := rows.Where("part", of.trace)
+			claims = append(claims, Claim{Own: true, Text: of.trace + ": declock's throughput over FissLock's", Unit: "x", Note: fmt.Sprintf("a grant of FissLock takes half a message to the switch and half a one back, and is no operation on the memory node. Those of declock are %s %% of what its NIC executes. ",
+				Figure(pipeShare(at.Find("lock", "declock"), sim.CX5()))) + byLock(at, "mops", "p50_us", "mn_ops_per_op")}.AtLeast(Ratio(at.Find("lock", "declock"), at.Find("lock", "fiss"), "mops"), 1))
+		}
+		return claims
+	},
+}
+
+// kindRows has a row for each kind of transaction.
+func kindRows(part Params, m Metrics) (list []Sample) {
+	for _, k := range locktrace.KindsOf(fmt.Sprint(part.Get("part"))) {
+		of := Metrics{"share_pct": m[k.String()+"_pct"]}
+		for _, q := range kindQuantiles {
+			of[fmt.Sprintf("p%d_us", q)] = m[fmt.Sprintf("%v_p%d_us", k, q)]
+		}
+		list = append(list, Sample{append(slices.Clone(part), Param{"kind", k.String()}), of})
+	}
+	return list
+}
+
+var expFiss15 = &Experiment{
+	Name: "fiss15", Other: true, Title: "FissLock's Fig. 15: latency by kind of transaction of TATP and TPC-C",
+	Paper: "FissLock's paper, section 7.4: with FissLock 99 % of GS, GA and UL of TATP, which take one lock, are done within 17.5, 15.4 and 27.7 us; 81 % of NEW and 85 % of PAY of TPC-C within 125.5 and 44.5 us. " +
+		"With SrvLock and NetLock NEW and PAY take over ten times as long.",
+	Columns: []string{"part", "lock", "kind", "share_pct", "p50_us", "p81_us", "p85_us", "p99_us"},
+	Points:  fissTxnPoints(kindRows),
+	Judge: func(rows Rows) (claims []Claim) {
+		of := func(lock string, k locktrace.Kind) Row { return rows.Find("lock", lock, "kind", k) }
+		note := func(k locktrace.Kind) string {
+			slow := ""
+			if k == locktrace.NewOrder || k == locktrace.Payment {
+				slow = "FissLock's agents are busy: each release of a lock is a message to its machine's, which takes 100 ns. With 50 ns 85 % of pay are done within 50 us, and half of new within 80. "
+			}
+			return slow + byLock(rows.Where("kind", k), "p50_us", "p81_us", "p85_us", "p99_us")
+		}
+		for _, c := range []struct {
+			kind  locktrace.Kind
+			q     int
+			paper float64
+		}{{locktrace.GetSubscriberData, 99, 17.5}, {locktrace.GetAccessData, 99, 15.4}, {locktrace.UpdateLocation, 99, 27.7}, {locktrace.NewOrder, 81, 125.5}, {locktrace.Payment, 85, 44.5}} {
+			claims = append(claims, Claim{Text: fmt.Sprintf("FissLock: %d %% of %v within", c.q, c.kind), Unit: "us", Paper: c.paper, Note: note(c.kind)}.AtMost(valueOf(of("fiss", c.kind), fmt.Sprintf("p%d_us", c.q)), c.paper))
+		}
+		for _, k := range []locktrace.Kind{locktrace.NewOrder, locktrace.Payment} {
+			for _, lock := range []string{"srvlock", "netlock"} {
+				claims = append(claims, Claim{Text: fmt.Sprintf("%v: median with %s over FissLock's", k, lock), Unit: "x", Paper: 10, Note: note(k)}.AtLeast(Ratio(of(lock, k), of("fiss", k), "p50_us"), 10))
+			}
+		}
+		for _, of := range fissTxns {
+			at := rows.Where("part", of.trace)
+			ours := at.OverBest("declock", []string{"netlock", "srvlock", "parlock:1"}, "kind", "p99_us", Least)
+			claims = append(claims, Claim{Own: true, Text: of.trace + ": declock's p99 over the least with locks of servers, of any kind at most", Unit: "x", Row: ours.String(),
+				Note: both(at, "declock", "netlock", "kind", "p99_us")}.AtMost(ours.Most(), 1))
+		}
+		return claims
+	},
+}
