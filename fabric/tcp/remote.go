@@ -92,7 +92,8 @@ func (r *remote) hello(as role, index uint16, number uint32) hello {
 	return h
 }
 
-// End stops using the memory node: when it returns, nothing more is sent to it, and nothing is executed in its memory here.
+// End stops using the memory node: when it returns, nothing is executed in its memory here, and nothing more is sent to it but what its wires have been given: one that lives on, for
+// other lanes, still writes that.
 func (r *remote) End() {
 	if !r.Up.Swap(false) {
 		return

@@ -80,7 +80,8 @@ type Remote struct {
 	Lanes   Lanes
 }
 
-// Lanes are the connections to a memory node: the part of a Remote that moves bytes. End ends them: when it returns, nothing more is sent.
+// Lanes are the connections to a memory node: the part of a Remote that moves bytes. End ends them: when it returns, nothing more is given to a connection to be sent, nothing is executed
+// here, and no result counts. What a connection has been given may still go out, and be executed until the memory node cuts the lanes: it does before it acknowledges the state in which it serves no more.
 type Lanes interface{ End() }
 
 // Refusal returns why a memory node that is not up takes no operations.
