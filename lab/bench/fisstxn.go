@@ -29,7 +29,7 @@ var fissTxns = []fissTxn{
 func (t fissTxn) point(o Options, lock string, samples func(part Params, m Metrics) []Sample) Point {
 	m := Default(lock)
 	fissTestbed(&m)
-	if m.Clients = t.clients; t.fixed {
+	if m.Clients = t.clients; t.fixed || o.Quick {
 		m.Turns, m.WarmupNs, m.WindowNs = 3, 3*fabric.Millisecond, 8*fabric.Millisecond
 		if o.Quick || lock == "fiss" { // of which a millisecond has many more transactions
 			m.WarmupNs, m.WindowNs = fabric.Millisecond, 2*fabric.Millisecond
