@@ -38,6 +38,9 @@ type Cluster struct {
 	mns   []*memNode
 	cns   [int(fabric.MaxCN) + 1]*Node
 	nodes []*Node // in the order of AddCN
+	// switches are the numbers of switches, and away those of them that no node may get until there is another switch.
+	switches fabric.CNSet
+	away     []*member.Entry
 
 	ledger  *member.Ledger                 // of the coordinator
 	served  map[fabric.MemID]*member.Group // numbers that are replicated, as they were served last

@@ -145,6 +145,27 @@ func (c *Cluster) acks(m *membership, revision uint64) {
 	c.admit()
 }
 
+// takeView makes a node act on a view, and notes which incarnations of nodes are live in it.
+func (n *Node) takeView(v fabric.View) {
+	n.view, n.incarnations = v, nil
+	for _, e := range n.c.ledger.Entries {
+		if e.IsCN() && v.Live.Has(e.CN.ID) && e.Phase != member.Reserved {
+			n.incarnations = append(n.incarnations, e.CN)
+		}
+	}
+}
+
+// Incarnation returns which of the nodes that have had a number is live with it in the state that this node acts on; 0: none is.
+func (n *Node) Incarnation(id fabric.CNID) uint64 {
+	for i := range n.incarnations {
+		if e := &n.incarnations[i]; e.ID == id {
+			n.c.tell(uint64(e.Incarnation))
+			return uint64(e.Incarnation)
+		}
+	}
+	return 0
+}
+
 // learn makes a node act on the present state: it takes the view, or notes that it is no member any more.
 func (n *Node) learn() {
 	c := n.c
@@ -160,7 +181,9 @@ func (n *Node) learn() {
 		}
 	}
 	changed = changed || view.Live != n.view.Live || view.Lost != n.view.Lost
-	n.view = view
+	before := n.incarnations
+	n.takeView(view)
+	changed = changed || !slices.Equal(before, n.incarnations)
 	if changed && c.begun {
 		c.inject(n, fabric.Message{Kind: fabric.MsgView, Body: [7]uint64{view.Epoch}})
 	}

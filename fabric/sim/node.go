@@ -111,13 +111,15 @@ type Node struct {
 	cores  []core // the last is the agent's
 	agent  *Port
 	view   fabric.View
-	paused bool
-	waits  bool    // the ledger does not admit it yet
-	held   []*Task // their start was held up by that, or by the pause
-	deaf   bool    // news came while it was paused
-	dead   bool    // killed: no code runs
-	fenced bool    // knows that the cluster has given it up, or that it has left
-	closed bool
+	// incarnations are those of the nodes that are live in the view.
+	incarnations []member.CN
+	paused       bool
+	waits        bool    // the ledger does not admit it yet
+	held         []*Task // their start was held up by that, or by the pause
+	deaf         bool    // news came while it was paused
+	dead         bool    // killed: no code runs
+	fenced       bool    // knows that the cluster has given it up, or that it has left
+	closed       bool
 
 	// OnFenced is called when the node learns that the cluster has given it up. It must not wait, and may be nil.
 	OnFenced func()
@@ -140,13 +142,27 @@ type Node struct {
 
 var _ fabric.Node = (*Node)(nil)
 
-// AddCN adds a compute node, with the lowest free number. If the cluster has already run, the others' agents
+// AddCN adds a compute node, with the lowest free number that no switch has had. If the cluster has already run, the others' agents
 // get a MsgView, and its code begins when all have acknowledged that it is there. It panics if all numbers are taken.
 func (c *Cluster) AddCN() *Node {
+	e := c.reserveCN()
+	for ; c.switches.Has(e.CN.ID); e = c.reserveCN() {
+		c.away = append(c.away, e)
+	}
+	return c.addCN(e)
+}
+
+// reserveCN reserves the lowest free number.
+func (c *Cluster) reserveCN() *member.Entry {
 	e, err := c.ledger.ReserveCN("")
 	if err != nil {
 		panic(fmt.Sprintf("sim: AddCN: %v", err))
 	}
+	return e
+}
+
+// addCN adds a node with a number that was reserved.
+func (c *Cluster) addCN(e *member.Entry) *Node {
 	n := &Node{c: c, id: e.CN.ID, cores: make([]core, c.cfg.Cores+1)}
 	if i := len(c.nodes); i < len(c.cfg.Clocks) {
 		n.clock = c.cfg.Clocks[i]
@@ -157,7 +173,8 @@ func (c *Cluster) AddCN() *Node {
 	n.agent = n.newPort(0)
 	n.member = &membership{entry: e, node: n}
 	c.enter(n.member)
-	n.view, n.waits = c.ledger.View(), !c.ledger.Admits(n.member.since)
+	n.takeView(c.ledger.View())
+	n.waits = !c.ledger.Admits(n.member.since)
 	n.place = len(c.nodes)
 	c.nodes = append(c.nodes, n)
 	return n

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/pswitch"
 )
 
@@ -41,14 +42,21 @@ func (n *Node) SwitchStats() SwitchStats {
 
 // AddSwitch adds a programmable switch. It has the number of a compute node, by which clients send it messages: each is a packet for the
 // program, and half-way as far as a message to another compute node. No client runs on it. Faults of the model are drawn from the cluster's seed. If the cluster has already run, packets
-// are lost until all members have acknowledged that it is there. One that has been killed (Kill) may be followed by another, which gets its number if that is the lowest free one.
+// are lost until all members have acknowledged that it is there. One that has been killed (Kill) may be followed by another, which gets its number: no compute node gets that meanwhile.
 func (c *Cluster) AddSwitch(program pswitch.Program, model SwitchModel) *Node {
 	for _, p := range []float64{model.Drop, model.Twice, model.Late} {
 		if p < 0 || p > 1 || p > 0 && model.Late+model.Twice > 0 && model.LateNs < 1 {
 			panic(fmt.Sprintf("sim: AddSwitch: %+v", model))
 		}
 	}
-	n := c.AddCN()
+	var e *member.Entry
+	if len(c.away) > 0 {
+		e, c.away = c.away[0], c.away[1:]
+	} else {
+		e = c.reserveCN()
+	}
+	n := c.addCN(e)
+	c.switches.Add(n.id)
 	n.device = &device{Switch: pswitch.New(program), model: model, send: n.sendPacket}
 	return n
 }

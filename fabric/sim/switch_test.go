@@ -143,3 +143,23 @@ func TestRecirculation(t *testing.T) {
 		t.Errorf("a packet of 1,000 passes is lost after %d", packets)
 	}
 }
+
+// The number of a switch that has failed is no compute node's: the next switch gets it.
+func TestSwitchKeepsItsNumber(t *testing.T) {
+	c := sim.New(sim.Config{DetectDelay: fabric.Microsecond})
+	defer c.Close()
+	program := newCounting(t)
+	sw, n := c.AddSwitch(program, sim.SwitchModel{}), c.AddCN()
+	c.Go(n, "waits", func(p fabric.Port) { _ = p.Pause(fabric.Millisecond) })
+	c.At(1, func() { c.Kill(sw) })
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if !sw.Fenced() {
+		t.Fatal("the switch that has failed is not fenced")
+	}
+	first, second, next := c.AddCN(), c.AddCN(), c.AddSwitch(program, sim.SwitchModel{})
+	if first.ID() == sw.ID() || second.ID() == sw.ID() || next.ID() != sw.ID() {
+		t.Errorf("nodes have become %v and %v, the switch %v, after %v", first.ID(), second.ID(), next.ID(), sw.ID())
+	}
+}

@@ -153,6 +153,9 @@ func (s *Scenario) field(d *drawer) {
 	case SwitchedCrash:
 		s.switched(d)
 		s.switchedCrash(d)
+	case SwitchedLeave:
+		s.switched(d)
+		s.switchedLeave(d)
 	case NetLocked:
 		s.netLocked(d)
 	default:

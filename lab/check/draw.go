@@ -96,6 +96,8 @@ const (
 	Switched Class = "switched"
 	// SwitchedCrash: as Switched, while compute nodes and the switch crash. By name, as StoreOpen.
 	SwitchedCrash Class = "switchedcrash"
+	// SwitchedLeave: as SwitchedCrash or without crashes, while compute nodes leave in order and join. By name, as StoreOpen.
+	SwitchedLeave Class = "switchedleave"
 	// NetLocked: as Switched, with NetLock. By name, as StoreOpen.
 	NetLocked Class = "netlocked"
 	// Near: as Cancel, with the asymmetric locks, some nodes on machines of memory nodes, and atomics of the NIC that are none to CPUs. By name, as StoreOpen.
@@ -117,7 +119,7 @@ func ParseClasses(list string) ([]Class, error) {
 	}
 	var out []Class
 	for n := range strings.SplitSeq(list, ",") {
-		if all := append(Classes(), StoreOpen, Switched, SwitchedCrash, NetLocked, Near, Homes); !slices.Contains(all, Class(n)) {
+		if all := append(Classes(), StoreOpen, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes); !slices.Contains(all, Class(n)) {
 			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, all)
 		}
 		out = append(out, Class(n))
@@ -164,7 +166,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	s.ThinkNs = pick(d, 0, fabric.Microsecond, 20*fabric.Microsecond)
 	s.layoutFor(d)
 	s.shape(d)
-	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched, SwitchedCrash, NetLocked, Near, Homes}, class) {
+	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes}, class) {
 		s.field(d)
 		s.drawNews(seed)
 		s.strays(seed)

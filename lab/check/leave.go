@@ -63,7 +63,7 @@ func (w *world) startLeaves() {
 	for i := range w.s.Leaves {
 		d := &drawer{newRand(w.s.Seed, streamLeaves+1+uint64(i))}
 		at, cn := fabric.Time(d.Uint64n(uint64(w.s.horizon()))), d.between(1, w.s.CNs)
-		if w.s.deadly(cn) {
+		if w.s.deadly(cn) || w.s.Lock != "" && w.s.Switch == 0 && cn == 1 {
 			continue
 		}
 		w.working++ // the witness waits for the node that joins
@@ -104,9 +104,13 @@ func (w *world) leave(cn int, d *drawer) {
 // flushNs is for how long a node that leaves waits until what it has sent has arrived.
 const flushNs = 10 * fabric.Millisecond
 
-// left is the end of the agent of a node that leaves.
+// left is the end of the agent of a node that leaves. One with a baseline lock leaves whatever it has.
 func (w *world) left(cn int) {
 	n := w.nodes[cn-1]
+	if n.field != nil {
+		w.close(cn, n.sim.Close)
+		return
+	}
 	clean := n.agent.Leave(func(err error) { w.agentError(cn, err) })
 	if len(w.s.Plan) == 0 && !clean {
 		w.object("leave", fmt.Sprintf("cn%d has %d local locks left after %d ms", cn, n.table.Len(), hier.LeaveNs/fabric.Millisecond))
@@ -116,11 +120,17 @@ func (w *world) left(cn int) {
 		_ = p.Pause(p.Now() + 10*fabric.Microsecond)
 	}
 	clean = clean && n.sim.Unsent() == 0
-	n.dead = true
-	end := n.sim.Close
-	if !clean {
-		end = n.sim.Fail
+	if clean {
+		w.close(cn, n.sim.Close)
+	} else {
+		w.close(cn, n.sim.Fail)
 	}
+}
+
+// close ends a node that leaves.
+func (w *world) close(cn int, end func() error) {
+	n := w.nodes[cn-1]
+	n.dead = true
 	if err := end(); err != nil {
 		w.object("errors", fmt.Sprintf("cn%d leaves: %v", cn, err))
 	}

@@ -259,9 +259,9 @@ func (s *Scenario) Validate() error {
 		return bad("%d locks, %d keys, %d rounds", s.Locks, s.Keys, s.Rounds)
 	case s.Keys > 0 && s.CNs*s.Clients > 32:
 		return bad("%d clients of the object store: linearizability is judged for at most 32", s.CNs*s.Clients)
-	case s.Joins < 0 || s.Joins > maxCNs || s.Joins > 0 && (s.Keys > 0 || s.Lock != ""):
+	case s.Joins < 0 || s.Joins > maxCNs || s.Joins > 0 && (s.Keys > 0 || s.Lock != "" && s.Lock != "fiss"):
 		return bad("%d nodes join, %d keys, lock %q", s.Joins, s.Keys, s.Lock)
-	case s.Leaves < 0 || s.Leaves > 32 || s.Leaves > 0 && (s.Keys > 0 || s.Lock != ""):
+	case s.Leaves < 0 || s.Leaves > 32 || s.Leaves > 0 && (s.Keys > 0 || s.Lock != "" && s.Lock != "fiss"):
 		return bad("nodes leave %d times, %d keys, lock %q", s.Leaves, s.Keys, s.Lock)
 	case s.Sit == 1 && (s.CNs != 1 || s.Locks != 1 || s.Keys > 0 || s.Lock != "" || s.Policy == "cql" || strings.HasPrefix(s.Policy, "local-bound")):
 		return bad("one client holds the lock until all others are done, with %d compute nodes, %d locks, %d keys, policy %s", s.CNs, s.Locks, s.Keys, s.Policy)

@@ -15,7 +15,7 @@ import (
 
 // fiss returns the configuration of FissLock: with few registers, for a switch is made for each scenario.
 func (s *Scenario) fiss() fiss.Config {
-	cfg := fiss.Config{Locks: cmp.Or(s.Registers, 64), Slots: 512, Passes: 4, Device: s.Switch > 0, Server: server.Config{Homes: s.CNs}}
+	cfg := fiss.Config{Locks: cmp.Or(s.Registers, 64), Slots: 512, Passes: 4, Device: s.Switch > 0, Switch: fabric.CNID(s.Switch), Server: server.Config{Homes: s.CNs}}
 	if s.Clients == 0 {
 		cfg.Slots = 8 // an exploration makes many
 	}
@@ -53,6 +53,17 @@ func (s *Scenario) switchedCrash(d *drawer) {
 	if s.Switch == 0 {
 		s.Plan = slices.DeleteFunc(s.Plan, func(f sim.Fault) bool { return f.Node == sim.OfCN(1) })
 	}
+}
+
+// switchedLeave draws which nodes leave in order, and join, of the classes that all draw crashes of. A compute node that plays the switch stays.
+func (s *Scenario) switchedLeave(d *drawer) {
+	if d.percent(40) {
+		s.Plan, s.Fails, s.Registers = nil, 0, 0
+	} else {
+		s.switchedCrash(d)
+	}
+	s.Joins, s.Leaves = pick(d, 0, 1, 2), d.between(1, 3)
+	s.NewsNs = pick(d, 0, 3*fabric.Microsecond, 30*fabric.Microsecond, 300*fabric.Microsecond)
 }
 
 // makeSwitch adds the programmable switch with the program of the scenario's lock.

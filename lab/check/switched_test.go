@@ -32,3 +32,6 @@ func TestSwitchedCrash(t *testing.T) {
 		t.Errorf("%v", &u.Effects)
 	}
 }
+
+// It does so while compute nodes leave in order, and join.
+func TestSwitchedLeave(t *testing.T) { runSwitched(t, SwitchedLeave, 3000) }

@@ -361,7 +361,7 @@ var kinds = map[fabric.MsgKind][]string{
 	serverMessages: {"Acquire", "Cancel", "Release", "Granted", "Refused"},
 	fissMessages: {"Acquire", "Release", "Free", "Transfer", "Bounce", "Granted", "Busy", "Outside", "Again", "Ask", "Leave", "Freed", "Refused", "Move",
 		"Waiters", "Moved", "Grant", "Queued", "Held", "Released", "Wake", "Bar",
-		"Begin", "Restore", "Open", "Round", "Done", "Pause", "Report", "Rebuild", "Rebuilt", "Resume"},
+		"Begin", "Restore", "Open", "Round", "Done", "Taken", "Pause", "Report", "Rebuild", "Rebuilt", "Resume"},
 	netLockMessages: {"Acquire", "Release", "Push", "Next", "Last", "Granted", "Busy", "Outside", "Released", "Keep", "Refill", "Wake"},
 }
 

@@ -26,7 +26,7 @@ func NewAgent(n fabric.Node, pool *Pool) *Agent {
 
 // Run serves until the Port is closed or interrupted. It fails if this machine plays the switch, and the registers are more than a switch has.
 func (a *Agent) Run(func(error)) error {
-	if a.pool.to == a.pool.self {
+	if a.pool.to == a.pool.self && !a.pool.cfg.Device {
 		program, err := NewProgram(a.pool.cfg)
 		if err != nil {
 			return err
@@ -34,7 +34,8 @@ func (a *Agent) Run(func(error)) error {
 		a.plays = pswitch.New(program)
 	}
 	a.pool.mu.Lock()
-	a.pool.viewed(a.port) // a machine or the switch may have failed before this one has joined
+	a.pool.viewed(a.port) // nodes may have gone before this one has joined
+	a.pool.alone(a.port)
 	a.pool.mu.Unlock()
 	next, send := fabric.Forever, func(to fabric.ClientID, m *fabric.Message) { _ = a.port.Send(to, m) }
 	for {

@@ -26,6 +26,8 @@ type Config struct {
 	// Server is that of the locks for which the switch has no registers, and Device says that the switch is a node of its own, which has no server.
 	Server server.Config
 	Device bool
+	// Switch is the switch's number. 0: the lowest one that is live when a machine joins, which must not be away then.
+	Switch fabric.CNID
 	// ResendNs is when a packet is sent anew to which no answer has come: for networks that lose or repeat packets. 0: never.
 	ResendNs fabric.Time
 }
@@ -60,9 +62,9 @@ func (c *Config) ahead(v, of uint64) int64 {
 	return int64((v-of)<<shift) >> shift
 }
 
-// SwitchOf returns the switch: the lowest number that is live when a machine joins. It must stay. In the simulator that is the switch, if it was
-// added first; otherwise the agent of that compute node plays it.
-func SwitchOf(n fabric.Node) fabric.CNID {
-	first, _ := n.View().Live.Next(0)
-	return first
+// switchOf returns the switch's number. In the simulator the switch is a node of its own, if it was added first (Device); otherwise the agent of
+// that compute node plays it, and must stay.
+func (c *Config) switchOf(v fabric.View) fabric.CNID {
+	first, _ := v.Live.Next(0)
+	return cmp.Or(c.Switch, first)
 }

@@ -55,7 +55,7 @@ func (p *Program) control(pass *pswitch.Pass, in *fabric.Message) {
 // begin closes the lock service, and empties the registers.
 func (p *Program) begin() {
 	p.round.Store(0, closed)
-	for _, a := range []*pswitch.Array{p.last, p.outcome, p.bar, p.incarnation, p.held, p.shared, p.mid} {
+	for _, a := range []*pswitch.Array{p.owner, p.last, p.outcome, p.bar, p.incarnation, p.held, p.shared, p.mid} {
 		a.Clear()
 	}
 }

@@ -37,9 +37,9 @@
 //
 // # Failures
 //
-// When a machine or the switch has crashed, the lowest live machine leads a recovery (recover.go): all machines pause and report which locks their clients
-// hold; agents are rebuilt, then the registers of the switch, and all go on. What a crashed machine held is free, what others hold stays held, and who waits
-// asks anew. All live compute nodes must run an [Agent]. A compute node that plays the switch, and one with a server of locks without registers, must not crash.
+// When a machine or the switch has crashed, or a machine has left, the lowest live machine leads a recovery (recover.go): all machines pause and report which locks their
+// clients hold; agents are rebuilt, then the registers of the switch, and all go on. What the machine held that has gone is free, what others hold stays held, and waiting clients
+// ask anew. All live compute nodes must run an [Agent]. A compute node that plays the switch, and one with a server of locks without registers, must stay.
 //
 // Source: H. Zhang, K. Cheng, R. Chen, H. Chen, "Fast and Scalable In-network Lock Management Using Lock Fission", OSDI 2024; published code
 // github.com/SJTU-IPADS/fisslock.

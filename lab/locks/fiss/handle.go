@@ -44,7 +44,6 @@ func (p *Pool) handle(port fabric.Port, m *fabric.Message) {
 // answered goes on with what a message answers.
 func (p *Pool) answered(port fabric.Port, t *ticket, m *fabric.Message) {
 	waits := t.phase == asked || t.phase == waiting
-	p.served = true
 	switch {
 	case m.Kind == msgGranted && t.phase == asked:
 		t.direct = true

@@ -50,7 +50,7 @@ func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 		return fmt.Errorf("fiss: acquire %v %v: %w", r.Mode, r.Lock, err)
 	}
 	h.Word = uint64(slot)
-	if err := l.fetch(h, r); err != nil {
+	if err := l.FetchBehind(h, r); err != nil {
 		l.release(slot)
 		return fmt.Errorf("fiss: acquire %v %v: %w", r.Mode, r.Lock, err)
 	}
@@ -69,7 +69,7 @@ func (l *Locker) acquireAtServer(h *lock.Hold, r *lock.Request) error {
 	if err := l.atServer(func() error { return l.server.Acquire(h, &ask) }); err != nil {
 		return err
 	}
-	if err := l.fetch(h, r); err != nil {
+	if err := l.FetchBehind(h, r); err != nil {
 		return errors.Join(fmt.Errorf("fiss: acquire %v %v: %w", r.Mode, r.Lock, err), l.atServer(func() error { return l.server.Release(h, nil) }))
 	}
 	return nil
@@ -137,19 +137,6 @@ func (l *Locker) acquire(r *lock.Request) (slot int, err error) {
 			return -1, l.GaveUp(err)
 		}
 	}
-}
-
-// fetch gets the token and does the caller's READs. Those of a plain lock are behind one of its own word: all are on its memory node, or refused.
-func (l *Locker) fetch(h *lock.Hold, r *lock.Request) error {
-	if !l.Plain || len(r.Reads) == 0 {
-		return l.Fetch(h, r)
-	}
-	l.Ops[0] = fabric.Load(r.Lock)
-	n := 1 + copy(l.Ops[1:], r.Reads)
-	l.Counters.AcquireOps++
-	err := l.Port().Do(l.Ops[:n])
-	copy(r.Reads, l.Ops[1:n])
-	return err
 }
 
 // release releases what a slot holds.

@@ -44,6 +44,7 @@ const (
 
 	msgRound // from there: the answer to a msgBegin; to a machine whose packet is of another round, too
 	msgDone  // from there: the answer to a msgRestore or msgOpen
+	msgTaken // from the switch, to a machine's ACQUIRE: another that had its number has acquired in this round
 
 	msgPause   // between machines: to all machines
 	msgReport  // to the leader: a holder; without one: that was all

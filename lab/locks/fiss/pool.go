@@ -28,27 +28,45 @@ type Pool struct {
 	// outside are the locks that are known to be a server's: the switch never gets registers for them.
 	outside map[fabric.Addr]bool
 
-	// Of recoveries. The last round that this machine has taken part in; whether it waits for the end of that; and the View.Lost that has been made up for.
+	// Of recoveries. The last round that this machine has taken part in; whether it waits for the end of that; View.Lost, and the incarnation of each live node (0: none has the number), when it
+	// looked last; the View.Epoch that has shown that a node has gone, and the one until which that has been made up for.
 	round     uint64
 	stopped   bool
+	lost      uint64
+	last      [int(fabric.MaxCN) + 1]uint64
+	gone      uint64
 	recovered uint64
 	lead      *recovery // nil: another machine leads, or none
 	led       uint64    // the last round that this machine has led: never again, for machines have paused in it
-	served    bool      // it has had an answer to something
 	view      func() fabric.View
+	// incarnation is that of fabric.Members; nil: the fabric has none.
+	incarnation func(fabric.CNID) uint64
+	// key tells this incarnation of the machine from others that have had its number.
+	key uint32
 }
 
 // NewPool returns the pool of a machine.
 func NewPool(n fabric.Node, cfg Config) *Pool {
-	p := newPool(n.ID(), SwitchOf(n), cfg)
-	p.view = n.View
+	v := n.View()
+	p := newPool(n.ID(), cfg.switchOf(v), cfg)
+	p.view, p.key = n.View, max(uint32(v.Epoch), 1)
+	if m, ok := n.(interface {
+		Incarnation(id fabric.CNID) uint64
+	}); ok {
+		p.incarnation = m.Incarnation
+	}
+	p.look()
+	p.gone = 0
+	if v.Lost > 0 { // others may not have made up for that
+		p.gone = v.Epoch
+	}
 	return p
 }
 
 func newPool(cn, to fabric.CNID, cfg Config) *Pool {
 	cfg = cfg.withDefaults()
 	p := &Pool{cfg: cfg, cn: cn, to: fabric.AgentOf(to), self: fabric.AgentOf(cn),
-		agents: map[fabric.Addr]*agent{}, slots: make([]ticket, cfg.Slots), moves: map[int]*move{}, outside: map[fabric.Addr]bool{}}
+		agents: map[fabric.Addr]*agent{}, slots: make([]ticket, cfg.Slots), moves: map[int]*move{}, outside: map[fabric.Addr]bool{}, key: 1}
 	for i := range p.slots {
 		p.slots[i].op = newOp(p.cn, i, 0)
 		p.idle = append(p.idle, cfg.Slots-1-i)
@@ -162,7 +180,7 @@ func (p *Pool) acquire(port fabric.Port, t *ticket) {
 		answer = p.self
 	}
 	p.watch(port, t)
-	p.send(port, p.to, msgAcquire, uint64(t.lock), uint64(t.op), 0, uint64(answer))
+	p.send(port, p.to, msgAcquire, uint64(t.lock), uint64(t.op), uint64(p.key), uint64(answer))
 }
 
 // admits reports whether one more may hold: so many readers may pass a writer.

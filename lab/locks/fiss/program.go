@@ -18,6 +18,9 @@ type Program struct {
 	leader fabric.ClientID
 	round  *pswitch.Array
 
+	// A register for each machine: the incarnation of it that acquires in this round, by its Pool.key; 0: none has.
+	owner *pswitch.Array
+
 	// A register for each slot of each machine: its last operation, and what has become of that.
 	last, outcome *pswitch.Array
 	// A register for each lock, in the order of the stages.
@@ -47,11 +50,11 @@ func NewProgram(cfg Config) (*Program, error) {
 	m := pswitch.Memory{Bits: cfg.MemoryBits}
 	p := &Program{cfg: cfg, numbers: map[fabric.Addr]int{}}
 	machines := (int(fabric.MaxCN) + 1) * cfg.Slots
-	var errs [8]error
+	var errs [9]error
 	for i, a := range []struct {
 		array    **pswitch.Array
 		n, width int
-	}{{&p.round, 1, 16}, {&p.last, machines, 32}, {&p.bar, cfg.Locks, 1}, {&p.incarnation, cfg.Locks, cfg.IncarnationBits}, {&p.held, cfg.Locks, 1},
+	}{{&p.round, 1, 16}, {&p.owner, int(fabric.MaxCN) + 1, 32}, {&p.last, machines, 32}, {&p.bar, cfg.Locks, 1}, {&p.incarnation, cfg.Locks, cfg.IncarnationBits}, {&p.held, cfg.Locks, 1},
 		{&p.shared, cfg.Locks, 1}, {&p.mid, cfg.Locks, 8}, {&p.outcome, machines, 64}} {
 		if *a.array, errs[i] = m.Array(a.n, a.width); errs[i] != nil {
 			return nil, errs[i]
@@ -87,7 +90,7 @@ func (p *Program) Packet(pass *pswitch.Pass, in *fabric.Message) {
 	case in.Kind >= msgBegin && in.Kind <= msgOpen:
 		p.control(pass, in)
 		return
-	case !up(in.Kind) || k.op.slot() >= p.cfg.Slots || !p.serves(&k):
+	case !up(in.Kind) || k.op.slot() >= p.cfg.Slots || !p.serves(&k) || !p.owns(&k):
 		return
 	}
 	var ok bool
@@ -111,6 +114,26 @@ func (p *Program) Packet(pass *pswitch.Pass, in *fabric.Message) {
 	p.machines(&k)
 	p.decide(&k)
 	p.route(&k)
+}
+
+// owns reports whether an ACQUIRE is of the incarnation of its machine that acquires in this round. Another one's operations have the same names as those: it begins a new round.
+func (p *Program) owns(k *packet) bool {
+	if k.in.Kind != msgAcquire {
+		return true
+	}
+	key := k.in.Body[2]
+	old := k.Update(p.owner, int(k.op.cn()), func(old uint64) uint64 {
+		if old == 0 {
+			return key
+		}
+		return old
+	})
+	if old != 0 && old != key {
+		p.out = fabric.Message{Kind: msgTaken, Body: [7]uint64{1: uint64(k.op), 2: key}}
+		k.Send(fabric.AgentOf(k.op.cn()), &p.out)
+		return false
+	}
+	return true
 }
 
 // number returns the number of a lock's registers; false if there are none left.

@@ -58,7 +58,23 @@ func newRig(t *testing.T, machines int, cfg Config) *rig {
 		r.pools = append(r.pools, p)
 		r.view.Live.Add(p.cn)
 	}
+	for i := range r.pools {
+		r.join(i)
+	}
 	return r
+}
+
+// join has a machine know which nodes are live.
+func (r *rig) join(machine int) {
+	p := r.pools[machine]
+	p.incarnation = func(cn fabric.CNID) uint64 {
+		if cn == switchAt {
+			return 1
+		}
+		return uint64(r.pools[cn-2].key)
+	}
+	p.look()
+	p.gone = 0
 }
 
 func (r *rig) port(machine, index int) fabric.Port {

@@ -1,6 +1,7 @@
 package fiss
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -11,7 +12,10 @@ import (
 // with the lowest number leads, in place of the paper's coordinator. A recovery is a round, whose number the switch's control plane gives out: it is
 // in the name of each operation, so that nothing of a round before has any effect.
 //
-// Of a machine only its clients' holds are rebuilt. What it waits for is asked for anew, and what it has released is released.
+// Only holds are rebuilt. After the recovery a machine asks anew for what its clients wait for, and releases what they have released meanwhile.
+//
+// A machine takes part in a round only if its leader has paused it: so each number of a machine has one incarnation in a round. A machine that joins later begins a round of its
+// own; before the first recovery the switch knows machines by the incarnation that their ACQUIREs name.
 
 // A step is how far a recovery has come.
 type step uint8
@@ -26,7 +30,7 @@ const (
 
 // A recovery is what its leader keeps of it.
 type recovery struct {
-	lost     uint64 // View.Lost: it makes up for all failures until then
+	epoch    uint64 // View.Epoch: it makes up for all nodes that had gone until then
 	round    uint64 // that it is, or asks for
 	step     step
 	machines fabric.CNSet           // that take part
@@ -53,21 +57,59 @@ func (p *Pool) machines() fabric.CNSet {
 	return live
 }
 
-// viewed looks whether a machine or the switch has failed. The lowest machine leads a recovery; one that leads begins anew.
+// viewed looks whether a machine or the switch has gone: failed, or left. The lowest machine leads a recovery; one that leads begins anew.
 func (p *Pool) viewed(port fabric.Port) {
 	if p.view == nil {
 		return
 	}
-	lost := p.view().Lost
+	p.look()
+	v := p.view()
 	switch first, _ := p.machines().Next(0); {
-	case p.lead != nil && p.lead.lost == lost:
+	case p.lead != nil && p.lead.epoch >= p.gone:
 		p.lead.due = min(p.lead.due, port.Now()) // the switch may be back
-	case p.lead != nil || lost > p.recovered && first == p.cn:
-		p.lead = &recovery{lost: lost} // round 0 asks which is the last
+	case p.lead != nil || p.gone > p.recovered && first == p.cn:
+		p.lead = &recovery{epoch: v.Epoch} // round 0 asks which is the last
 	default:
 		return
 	}
 	p.leads(port)
+}
+
+// look notes which nodes are live, and whether one has gone since it last did: another may have its number by now.
+func (p *Pool) look() {
+	v := p.view()
+	any := v.Lost != p.lost
+	p.lost = v.Lost
+	for i := range p.last {
+		now := uint64(0)
+		switch cn := fabric.CNID(i); {
+		case !v.Live.Has(cn):
+		case p.incarnation == nil:
+			now = 1
+		default:
+			now = cmp.Or(p.incarnation(cn), p.last[i]) // 0: the next view does not have it
+		}
+		any = any || p.last[i] != 0 && p.last[i] != now
+		p.last[i] = now
+	}
+	if any {
+		p.gone = v.Epoch
+	}
+}
+
+// alone begins a recovery: all machines that there were before this one may have left. None is left to notice, or none was there.
+func (p *Pool) alone(port fabric.Port) {
+	if p.cfg.Device && p.machines().Len() == 1 {
+		p.missed(port)
+	}
+}
+
+// missed begins a recovery, for a machine that others do not know in the present round.
+func (p *Pool) missed(port fabric.Port) {
+	if p.view != nil && p.lead == nil && !p.stopped {
+		p.lead = &recovery{epoch: p.view().Epoch}
+		p.leads(port)
+	}
 }
 
 // leads sends the switch what it has not answered yet, and returns when to do so again.
@@ -113,6 +155,8 @@ func (p *Pool) recovers(port fabric.Port, m *fabric.Message) {
 	o, round, r := opID(m.Body[1]), m.Body[2], p.lead
 	leads := r != nil && r.round == round
 	switch {
+	case m.Kind == msgTaken && round == uint64(p.key) && o.round() == inRound(p.round): // another has had its number
+		p.missed(port)
 	case m.Kind == msgRound:
 		p.hearsOfRound(port, round, fabric.ClientID(m.Body[3]))
 	case m.Kind == msgPause && round > p.round:
@@ -127,23 +171,25 @@ func (p *Pool) recovers(port fabric.Port, m *fabric.Message) {
 		}
 	case m.Kind == msgDone && leads && o == 0 && r.step == opens:
 		p.lead = nil
-		p.all(port, p.machines(), msgResume, 0, 0, round, r.lost)
+		p.all(port, p.machines(), msgResume, 0, 0, round, r.epoch)
 	case m.Kind == msgDone && leads && o != 0 && r.step == restores:
 		p.restored(port, fabric.Addr(m.Body[0]))
 	case m.Kind == msgResume:
 		p.recovered = max(p.recovered, m.Body[3])
-		if round == p.round && p.stopped || round > p.round && p.fresh() {
-			p.resume(port, round)
+		if round == p.round && p.stopped {
+			p.resume(port)
 		}
-		p.viewed(port)
+		if p.viewed(port); round > p.round { // it has joined since that began
+			p.missed(port)
+		}
 	}
 }
 
 // hearsOfRound goes on with what the switch says of the last round.
 func (p *Pool) hearsOfRound(port fabric.Port, round uint64, by fabric.ClientID) {
 	switch r := p.lead; {
-	case r == nil && round > p.round && p.fresh(): // it has joined since
-		p.resume(port, round)
+	case r == nil && round > p.round: // it has joined since
+		p.missed(port)
 	case r == nil || r.step != begins || round < r.round:
 	case round == r.round && round > p.led && by == p.self:
 		p.led = round
@@ -156,13 +202,10 @@ func (p *Pool) hearsOfRound(port fabric.Port, round uint64, by fabric.ClientID) 
 	}
 }
 
-// fresh reports whether a machine has had nothing to do with the switch yet: then it may begin in any round.
-func (p *Pool) fresh() bool { return p.round == 0 && !p.served }
-
 // pauses stops the machine's clients, and reports those that hold a lock.
 func (p *Pool) pauses(port fabric.Port, leader fabric.ClientID, round uint64) {
-	if p.lead != nil && leader != p.self && round >= p.lead.round {
-		p.lead = nil // it looks again when that one resumes
+	if p.lead != nil && leader != p.self && round >= p.lead.round && p.view().Live.Has(leader.CN()) {
+		p.lead = nil // it looks again when that one resumes, or goes
 	}
 	p.enter(round)
 	for i := range p.slots {
@@ -254,10 +297,7 @@ func (p *Pool) restored(port fabric.Port, l fabric.Addr) {
 }
 
 // resume lets the clients go on: they ask for what they want, and release what they have released meanwhile.
-func (p *Pool) resume(port fabric.Port, round uint64) {
-	if round != p.round {
-		p.enter(round)
-	}
+func (p *Pool) resume(port fabric.Port) {
 	p.stopped = false
 	for i := range p.slots {
 		switch t := &p.slots[i]; t.phase {

@@ -28,6 +28,11 @@ func (r *rig) failSwitch() {
 // lose has all machines know of a failure.
 func (r *rig) lose() {
 	r.view.Lost++
+	r.news()
+}
+
+// news has all machines know of another view.
+func (r *rig) news() {
 	r.view.Epoch++
 	for i, p := range r.pools {
 		if r.view.Live.Has(p.cn) {

@@ -80,9 +80,9 @@ func (p *Program) next(k *packet) {
 	r := restOf(k.in)
 	n, keep := p.entry(k.lock, place(r.at)), func(old uint64) uint64 { return old }
 	op, client := opID(k.Update(p.ops, n, keep)), k.Update(p.clients, n, keep)
-	const round = 1<<roundBits - 1
-	same := uint64(op>>opRound)&round == place(r.at).round()
-	op &^= round << opRound
+	const lap = 1<<lapBits - 1
+	same := uint64(op>>opLap)&lap == place(r.at).lap()
+	op &^= lap << opLap
 	switch writer := op.mode() != lock.Shared; {
 	case !same: // it was a reader's, which has released since, and the place is another's now
 	case r.what != readers && writer:

@@ -32,7 +32,7 @@ const (
 func up(k fabric.MsgKind) bool { return k >= msgAcquire && k <= msgLast }
 
 // An opID is a request or release of a machine, which counts them by slot: the value of a slot grows by two with each, and a request that the server sends back has the
-// odd value between. Bits: 8 machine, 12 slot, 32 value, 10 not used (in a queue: the round), 1 try, 1 mode.
+// odd value between. Bits: 8 machine, 12 slot, 32 value, 10 not used (in a queue: the lap), 1 try, 1 mode.
 type opID uint64
 
 const (

@@ -210,19 +210,19 @@ func (p *Program) acquire(k *packet) {
 func (p *Program) enqueue(k *packet) {
 	at := place(k.Update(p.tail, k.lock, p.advance))
 	n := p.entry(k.lock, at)
-	k.Update(p.ops, n, func(uint64) uint64 { return uint64(k.op) | at.round()<<opRound })
+	k.Update(p.ops, n, func(uint64) uint64 { return uint64(k.op) | at.lap()<<opLap })
 	k.Update(p.clients, n, func(uint64) uint64 { return k.in.Body[3] })
 }
 
-// A place is one of a queue, and which time round it is used: 16 bits, and 10. An entry has the round in bits of its opID that are not used.
+// A place is one of a queue, and in which lap of the queue it is used: 16 bits, and 10. An entry has the lap in bits of its opID that are not used.
 type place uint64
 
 const (
-	roundBits = 10
-	opRound   = 2
+	lapBits = 10
+	opLap   = 2
 )
 
-func (a place) round() uint64 { return uint64(a >> 16) }
+func (a place) lap() uint64 { return uint64(a >> 16) }
 
 // entry returns the number of the registers of a place of a lock's queue.
 func (p *Program) entry(lock int, a place) int { return lock*p.cfg.Queue + int(a&0xffff) }
@@ -230,7 +230,7 @@ func (p *Program) entry(lock int, a place) int { return lock*p.cfg.Queue + int(a
 // advance returns the place behind one of a queue.
 func (p *Program) advance(at uint64) uint64 {
 	if a := place(at); int(a&0xffff)+1 == p.cfg.Queue {
-		return (a.round() + 1) & (1<<roundBits - 1) << 16
+		return (a.lap() + 1) & (1<<lapBits - 1) << 16
 	}
 	return at + 1
 }

@@ -1,0 +1,156 @@
+package fiss
+
+import (
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// leave has a machine leave in order, and the others know it.
+func (r *rig) leave(machine int) {
+	r.view.Live.Remove(r.pools[machine].cn)
+	r.news()
+}
+
+// replace has another machine come in the number of one that has left, which no other machine has noticed.
+func (r *rig) replace(machine int) {
+	old := r.pools[machine]
+	p := newPool(old.cn, switchAt, old.cfg)
+	p.view, p.key = old.view, old.key+1
+	r.view.Epoch += 2
+	r.pools[machine] = p
+	r.join(machine)
+}
+
+// A machine that leaves may have the agent of a lock that others hold, or wait for: it goes to another.
+func TestMachineLeaves(t *testing.T) {
+	r := newRig(t, 3, Config{Device: true})
+	const other = theLock + 64
+	first := r.ask(0, 1, lock.Shared)
+	r.settle()
+	second := r.ask(1, 1, lock.Shared)
+	r.settle()
+	r.release(0, first)
+	r.settle()
+	gone := r.askFor(other, 0, 2, lock.Exclusive)
+	r.settle()
+	waits := r.askFor(other, 1, 2, lock.Exclusive)
+	r.settle()
+	r.want("before", map[*ticket]phase{second: holds, gone: holds, waits: waiting})
+	r.leave(0)
+	r.settle()
+	r.want("after", map[*ticket]phase{second: holds, waits: holds})
+	writer := r.ask(2, 1, lock.Exclusive)
+	r.settle()
+	r.want("beside a reader whose agent has left", map[*ticket]phase{writer: waiting})
+	r.release(1, second)
+	r.settle()
+	r.want("once it has released", map[*ticket]phase{writer: holds})
+}
+
+// A recovery does not wait for a machine that leaves meanwhile, in any of its steps; nor for its leader.
+func TestMachineLeavesInRecovery(t *testing.T) {
+	for _, leaves := range []int{0, 2} {
+		for s := begins; s <= opens; s++ {
+			r := newRig(t, 3, Config{Device: true})
+			holder := r.ask(1, 1, lock.Exclusive)
+			r.settle()
+			r.failSwitch()
+			for r.pools[0].lead.step != s {
+				m := r.under[0]
+				r.under = r.under[1:]
+				r.deliver(m)
+			}
+			r.leave(leaves)
+			r.settle()
+			for i, p := range r.pools {
+				if i != leaves && (p.stopped || p.lead != nil) {
+					t.Errorf("machine %d leaves in step %d: machine %d has stopped (%v) or leads %+v", leaves, s, i, p.stopped, p.lead)
+				}
+			}
+			r.want("after", map[*ticket]phase{holder: holds})
+			waits := r.ask(2-leaves, 1, lock.Exclusive)
+			r.settle()
+			r.release(1, holder)
+			r.settle()
+			r.want("after a release", map[*ticket]phase{waits: holds})
+		}
+	}
+}
+
+// A machine that joins in the number of one that has left unnoticed does not get the answers to what that one has asked for: it begins a new round.
+func TestJoinsInTheNumberOfAnother(t *testing.T) {
+	r := newRig(t, 3, Config{Device: true})
+	const other = theLock + 64
+	gone := r.askFor(other, 2, 1, lock.Exclusive)
+	holder := r.ask(1, 1, lock.Exclusive)
+	r.settle()
+	r.want("before", map[*ticket]phase{gone: holds, holder: holds})
+	waits := r.askFor(other, 1, 2, lock.Exclusive)
+	r.settle()
+	r.replace(2)
+	joins := r.ask(2, 1, lock.Exclusive)
+	r.settle()
+	r.want("after", map[*ticket]phase{holder: holds, waits: holds, joins: waiting})
+	r.release(1, holder)
+	r.settle()
+	r.want("after a release", map[*ticket]phase{joins: holds})
+}
+
+// A machine that joins when all others have left finds their locks free.
+func TestJoinsAlone(t *testing.T) {
+	r := newRig(t, 2, Config{Device: true})
+	gone := r.ask(0, 1, lock.Exclusive)
+	r.settle()
+	r.want("before", map[*ticket]phase{gone: holds})
+	r.view.Live.Remove(r.pools[0].cn)
+	r.replace(1)
+	r.pools[1].viewed(r.port(1, 0)) // what an agent does when it starts
+	r.pools[1].alone(r.port(1, 0))
+	next := r.ask(1, 1, lock.Exclusive)
+	r.settle()
+	r.want("after", map[*ticket]phase{next: holds})
+}
+
+// A machine that joins while the switch is away, even in the lowest number that is live then, knows where the switch is going to be.
+func TestJoinsWhileTheSwitchIsAway(t *testing.T) {
+	var v fabric.View
+	v.Live.Add(5)
+	cfg := Config{Device: true, Switch: switchAt}
+	if at := cfg.switchOf(v); at != switchAt {
+		t.Errorf("a machine takes %v for the switch, want %v", at, switchAt)
+	}
+	v.Live.Add(switchAt)
+	cfg.Switch = 0
+	if at := cfg.switchOf(v); at != switchAt {
+		t.Errorf("without its number in the configuration a machine takes %v for the switch, want %v", at, switchAt)
+	}
+}
+
+// Another machine in the number of one that has left is noticed, whatever step a recovery is in, and though it asks for nothing.
+func TestReplacedInRecovery(t *testing.T) {
+	for s := begins; s <= opens; s++ {
+		r := newRig(t, 3, Config{Device: true})
+		gone := r.ask(2, 1, lock.Exclusive)
+		r.settle()
+		waits := r.ask(1, 1, lock.Exclusive)
+		r.settle()
+		r.failSwitch()
+		for r.pools[0].lead.step != s {
+			m := r.under[0]
+			r.under = r.under[1:]
+			r.deliver(m)
+		}
+		r.want("before", map[*ticket]phase{gone: holds})
+		r.replace(2)
+		r.news()
+		r.settle()
+		for i, p := range r.pools {
+			if p.stopped || p.lead != nil {
+				t.Errorf("replaced in step %d: machine %d has stopped (%v) or leads %+v", s, i, p.stopped, p.lead)
+			}
+		}
+		r.want("after", map[*ticket]phase{waits: holds})
+	}
+}
