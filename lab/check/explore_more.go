@@ -7,6 +7,136 @@ import (
 	"github.com/declock/declock/lab/explore"
 )
 
+// Clients of a node each. In first3 the first is the one that is cancelled, or whose node crashes: with a client that comes behind it, it
+// leaves its ticket to its agent.
+var (
+	apart2 = []string{"1s 2s", "1s 2x", "1x 2x"}
+	apart3 = []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2x 3x"}
+	first3 = []string{"1s 2s 3s", "1s 2s 3x", "1s 2x 3x", "1x 2s 3s", "1x 2s 3x", "1x 2x 3x"}
+)
+
+// Explorations lists the programs that are explored: small, or all, or those
+// of a name that contains match.
+func Explorations(small bool, match string) []Exploration {
+	var list []Exploration
+	add := func(x Exploration, clients ...string) {
+		for _, c := range clients {
+			x.Clients = c
+			if (x.Policy == "declock-tf" || x.Policy == "declock-pf") && !x.together() {
+				continue // the same as declock without trains: what they differ in is how clients of one node go on
+			}
+			if strings.Contains(x.String(), match) {
+				list = append(list, x)
+			}
+		}
+	}
+	together2 := []string{"1s 1s", "1s 1x", "1x 1x"}
+	first2 := []string{"1s 2s", "1s 2x", "1x 2s", "1x 2x"}
+	mixed3 := []string{"1s 1s 2x", "1s 1x 2s", "1s 1x 2x", "1x 1x 2s", "1x 1x 2x"}
+	together3 := []string{"1s 1s 1x", "1s 1x 1x", "1x 1x 1x"}
+	for _, p := range []string{"cql", "declock-tf", "declock-pf", "declock+no-train"} {
+		wide := Exploration{Policy: p, Rounds: 1, Capacity: 2, Version: 27}
+		add(wide, apart2...)
+		add(wide, apart3...)
+		add(wide, together2...)
+		if !small {
+			add(wide, mixed3...)
+			add(wide, together3...)
+		}
+		wrap := Exploration{Policy: p, Rounds: 2, Capacity: 1, Version: 27}
+		add(wrap, apart2...)
+		wears := Exploration{Policy: p, Rounds: 1, Capacity: 1, Version: 2, Used: 3} // the fifth index is of a round that is never used
+		add(wears, apart2...)
+		cancel := wide
+		cancel.Cancel = true
+		add(cancel, first2...)
+		crash := wide
+		crash.Crashes = 1
+		add(crash, first2...)
+		news := crash
+		news.News = true
+		add(news, first2...)
+		if !small {
+			add(news, first3...)
+			wrap.Capacity = 2
+			wrap.Rounds = 3
+			add(wrap, apart2...)
+			wears.Rounds = 2
+			add(wears, apart2...)
+			wears.Rounds, wears.Capacity, wears.Used = 1, 2, 7
+			add(wears, apart3...)
+			add(cancel, first3...)
+			add(cancel, together2...)
+			add(cancel, "1s 1x 2x", "1x 1x 2x")
+			add(crash, first3...)
+			add(crash, "1x 1x 2x", "1s 1x 2x")
+		}
+	}
+	baselineExplorations(small, add)
+	trainExplorations(small, add)
+	failoverExplorations(small, add)
+	nearExplorations(small, add)
+	switchedExplorations(small, add)
+	if !small {
+		failureExplorations(add)
+	}
+	return list
+}
+
+// trainExplorations adds the programs of trains (docs/trains.md): the queue has room for one of all clients but the first.
+func trainExplorations(small bool, add func(x Exploration, clients ...string)) {
+	x := Exploration{Policy: "declock", Rounds: 1, Capacity: 3, Version: 27}
+	// In programs of four the first waits in any place, too.
+	three, four := []string{"1x 2x 3x", "1s 2x 3x"}, []string{"1x 2x 3x 4s", "1s 2s 3x 4x", "1s 2x 3x 4x"}
+	add(x, "1x 2x 3x")
+	if small {
+		x.Cut = OneWay
+		add(x, "1x 2x 3x")
+		return
+	}
+	add(x, "1s 2x 3x")
+	add(x, four...)
+	for _, change := range []func(x *Exploration){
+		func(x *Exploration) { x.Cancel = true },
+		func(x *Exploration) { x.Crashes = 1 },
+		func(x *Exploration) { x.Crashes, x.News = 1, true },
+		func(x *Exploration) { x.Reset = true },
+		func(x *Exploration) { x.Restart = true },
+		func(x *Exploration) { x.Cut = OneWay },
+		func(x *Exploration) { x.Cut = BothWays },
+	} {
+		x := x
+		change(&x)
+		add(x, three...)
+		add(x, four...)
+	}
+	x.Rounds, x.Capacity = 2, 2
+	add(x, "1x 2x 3x")
+	cut := Exploration{Policy: "declock+no-train", Rounds: 1, Capacity: 2, Version: 27}
+	for cut.Cut = OneWay; cut.Cut <= BothWays; cut.Cut++ {
+		add(cut, "1x 2x", "1s 2x", "1x 2x 3x", "1s 2x 3x")
+	}
+}
+
+// baselineExplorations adds the programs of the baseline locks.
+func baselineExplorations(small bool, add func(x Exploration, clients ...string)) {
+	for i := range baselineLocks {
+		if baselineLocks[i].class == Switched || baselineLocks[i].class == NetLocked { // see switchedExplorations
+			continue
+		}
+		x := Exploration{Policy: baselineLocks[i].name, Rounds: 1, Capacity: 2, Version: 27}
+		add(x, apart2...)
+		if !small {
+			add(x, apart3...)
+			x.Rounds = 2
+			add(x, apart2...)
+			x.Rounds, x.Cancel = 1, true
+			add(x, apart2...)
+			add(x, first3...)
+		}
+	}
+}
+
 // nearExplorations adds the programs of the asymmetric locks. The budgets are 1 of the local cohort, and 2 of the remote one.
 func nearExplorations(small bool, add func(x Exploration, clients ...string)) {
 	for _, name := range []string{"qplock", "alock"} {
