@@ -54,7 +54,7 @@ func mechanism(t testing.TB, name string, cfg locks.Config) locktest.Mechanism {
 
 // Every registered mechanism passes the conformance suite, set up as the registry sets it up.
 func TestConformance(t *testing.T) {
-	for _, name := range append(locks.Names(), "local-bound:2", "dslr:busy", "dslr:10", "dslr:slots", "shift-artifact:2", "server:1", "retry-on-fail", "srvlock", "parlock:1", "parlock:ro") {
+	for _, name := range append(locks.Names(), "local-bound:2", "dslr:busy", "dslr:10", "dslr:slots", "shift-artifact:2", "server:1", "retry-on-fail", "srvlock", "parlock:1", "parlock:ro", "fiss:2") {
 		m := mechanism(t, name, locks.Config{Tokens: true})
 		t.Run(name, func(t *testing.T) { locktest.Run(t, locktest.Sim(1), m) })
 		t.Run(name+", READs exchanged", func(t *testing.T) { locktest.Run(t, locktest.SimUnordered(1), m) })
@@ -62,7 +62,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestLookup(t *testing.T) {
-	for _, name := range []string{"spin", "dslr:", "dslr:0", "dslr:-1", "dslr:soon", "shift-artifact:0", "rpc:0", "server:many"} {
+	for _, name := range []string{"spin", "dslr:", "dslr:0", "dslr:-1", "dslr:soon", "shift-artifact:0", "rpc:0", "server:many", "fiss:0"} {
 		if _, err := locks.Lookup(name); !errors.Is(err, locks.ErrUnknown) {
 			t.Errorf("unknown name %q: %v", name, err)
 		}
