@@ -235,6 +235,7 @@ func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client in
 	metrics["expired_pct"] = 100 * float64(r.broken+passed) / (all + float64(r.broken+passed))
 	metrics["resets"] = float64(part.Locks.Resets)
 	metrics["failures"] = float64(r.failed)
+	metrics["busiest_agent"] = r.busiest()
 	metrics["packets_per_op"] = per(r.packets(), uint64(len(r.journal.list)))
 	for _, k := range locktrace.KindsOf(r.trace) {
 		h := r.journal.ofKind(part.first, part.last, txnOp+kind(k))

@@ -21,6 +21,7 @@ type simulation struct {
 	lockers []lock.Locker
 	journal journal   // of the clients' operations
 	device  *sim.Node // the programmable switch, if the lock needs one
+	agents  []*sim.Node
 }
 
 // fail takes note of the first error.
@@ -89,9 +90,20 @@ func (s *simulation) packets() uint64 {
 	return s.device.SwitchStats().Packets
 }
 
+// busiest returns how many messages the agent that has sent most has sent, over the mean of all; 0 if none has sent any.
+func (s *simulation) busiest() float64 {
+	most, all := uint64(0), uint64(0)
+	for _, n := range s.agents {
+		sent := n.Agent().Stats().Sent
+		most, all = max(most, sent), all+sent
+	}
+	return per(most*uint64(len(s.agents)), all)
+}
+
 // startAgent starts the agent of a compute node, if the lock has one.
 func (s *simulation) startAgent(n *locks.Node, node *sim.Node) {
 	if n.Run != nil {
+		s.agents = append(s.agents, node)
 		s.c.GoAgent(node, func(fabric.Port) { s.fail(n.Run(s.fail)) })
 	}
 }
