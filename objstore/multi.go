@@ -155,9 +155,11 @@ func (c *Client) beginBatch(keys [][]byte, results []Result, optimistic bool, mo
 		c.s.places.touch(keys, c.s.geo.seed)
 	}
 	b.units = slices.Grow(b.units, len(keys))
+	clear(b.units[:len(keys)])
+	slots := c.s.slotsLen()
 	for i, key := range keys {
 		u := &b.units[:i+1][i]
-		*u = unit{work: *model, slots: b.slots[i*c.s.slotsLen():][:c.s.slotsLen()]}
+		u.work, u.slots = *model, b.slots[i*slots:][:slots]
 		if results != nil {
 			u.result = &results[i]
 		}
@@ -312,7 +314,7 @@ func (c *Client) takeValues(dst []byte) []byte {
 		case present:
 			c.stats.Gets++
 			from := len(dst)
-			u.result.Item, u.result.Large, u.result.Err = c.item(&u.work, c.now()), nil, nil
+			u.result.Item, u.result.Large, u.result.Err = c.item(&u.work, now), nil, nil
 			dst = append(dst, u.result.Value...)
 			u.result.Value = dst[from:len(dst):len(dst)]
 		}
