@@ -84,6 +84,7 @@ config: object
 experiment: string
 fabric: string
 rows: list of object
+  acquire_p20_us: number
   acquire_p50_us: number
   acquire_p90_us: number
   acquire_p99_us: number
