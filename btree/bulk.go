@@ -71,7 +71,7 @@ func (c *Client) BulkLoadParts(parts int, o BulkOptions, load func(*Bulk) error)
 	return b.replaced(b.publish(l))
 }
 
-// A Bulk is a bulk load of several parts. What clients of one compute node write of it no other client can reach, until the one that has the lock of the first leaf publishes all of it
+// A Bulk is a bulk load of several parts. No other client can reach what clients of the compute node write of it, until the one that has the lock of the first leaf publishes all of it
 // together. So a crash leaves nothing of it, and what the others write needs no lock. That client is in an operation from before they take any memory until it has published what they took: a round
 // of reclamation waits for that (package memory/reclaim). And the lock is held from before they write anything: a copier to a new backup, which goes through the first leaf, was
 // there before, and then they write to that backup, too, or it copies what is there afterwards.

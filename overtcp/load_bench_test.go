@@ -43,7 +43,7 @@ func BenchmarkBulkLoad(b *testing.B) {
 	}
 	defer c.Close()
 	var took [3]time.Duration
-	parts := [3]int{1, 4, 16}
+	parts := [3]int{1, 4, 8}
 	for i := 0; b.Loop(); i++ {
 		for k, p := range parts {
 			name := fmt.Sprint("t", i, ".", k)
