@@ -77,6 +77,7 @@ func Explorations(small bool, match string) []Exploration {
 	failoverExplorations(small, add)
 	nearExplorations(small, add)
 	switchedExplorations(small, add)
+	netLockExplorations(small, add)
 	if !small {
 		failureExplorations(add)
 	}
@@ -167,6 +168,21 @@ func switchedExplorations(small bool, add func(x Exploration, clients ...string)
 		return
 	}
 	add(x, "2s 3s", "2s 2x", "2x 2x", "2s 2s 3x", "2s 2x 3s", "2s 2x 3x", "2x 2x 3s", "2x 2x 3x", "2x 2s 3x 3s")
+	x.Cancel = true
+	add(x, "2s 3s", "2s 3x", "2x 3s", "2x 3x")
+	x.Cancel, x.Rounds = false, 2
+	add(x, "2s 3s", "2s 3x", "2x 3x")
+}
+
+// netLockExplorations adds the programs of NetLock, of which the first compute node plays the switch, and is the server. Queues have two entries: of three clients one may wait at the server.
+func netLockExplorations(small bool, add func(x Exploration, clients ...string)) {
+	x := Exploration{Policy: "netlock", Rounds: 1, Capacity: 2, Version: 27}
+	add(x, apart2...)
+	add(x, "2s 3x", "2x 3x")
+	if small {
+		return
+	}
+	add(x, "2s 3s", "2s 2x", "2x 2x", "2x 3s 3s", "2x 2s 3s", "2s 3s 4x", "2x 3x 4x")
 	x.Cancel = true
 	add(x, "2s 3s", "2s 3x", "2x 3s", "2x 3x")
 	x.Cancel, x.Rounds = false, 2
