@@ -33,14 +33,15 @@ const (
 )
 
 func contentionSystem(name string) (*locks.System, error) {
+	leaseNs := lease
+	if name == "drtm" { // its writers wait until the leases of readers have ended, and a reader of drtm:half has half of a lease at least
+		name, leaseNs = "drtm:half", lease/10
+	}
 	m, err := locks.Lookup(name)
 	if err != nil {
 		return nil, err
 	}
-	c := locks.Config{CNs: contentionCNs, Clients: contentionClients, Counter: clockWord, Tokens: true, LeaseNs: lease}
-	if name == "drtm" { // its writers wait until the leases of readers have ended
-		c.LeaseNs = lease / 10
-	}
+	c := locks.Config{CNs: contentionCNs, Clients: contentionClients, Counter: clockWord, Tokens: true, LeaseNs: leaseNs}
 	return m.New(c)
 }
 

@@ -30,14 +30,15 @@ const never fabric.Time = -1
 // setUp sets a registered lock up for a cluster.
 func setUp(t testing.TB, name string, cns, clients int, sync fabric.Time) *locks.System {
 	t.Helper()
+	leaseNs := lease
+	if name == "drtm" { // a reader of drtm:half has half of a lease at least
+		name, leaseNs = "drtm:half", shortLease
+	}
 	m, err := locks.Lookup(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := locks.Config{CNs: cns, Clients: clients, Counter: clockWord, SyncIntervalNs: sync, Tokens: true, LeaseNs: lease}
-	if name == "drtm" {
-		c.LeaseNs = shortLease
-	}
+	c := locks.Config{CNs: cns, Clients: clients, Counter: clockWord, SyncIntervalNs: sync, Tokens: true, LeaseNs: leaseNs}
 	sys, err := m.New(c)
 	if err != nil {
 		t.Fatal(err)

@@ -136,6 +136,14 @@ func (a *Along) add(at string, v float64) {
 	}
 }
 
+// at returns the value at a point; not a number if that was not measured.
+func (a Along) at(point any) float64 {
+	if i := slices.Index(a.At, fmt.Sprint(point)); i >= 0 {
+		return a.Values[i]
+	}
+	return missing
+}
+
 // Most and Least return the extremes; not a number if nothing was measured.
 func (a Along) Most() float64  { return Most(a.Values) }
 func (a Along) Least() float64 { return Least(a.Values) }

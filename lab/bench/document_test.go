@@ -221,28 +221,53 @@ func TestEveryNoHasAReason(t *testing.T) {
 	}
 }
 
-// Each experiment of "bench all" that judges claims has rows in the documentation, and each that has rows is one.
+// The documentation has each claim of each experiment of "bench all", and no others; what explains claims has their texts and verdicts.
 func TestClaimsOfEachExperiment(t *testing.T) {
 	claims, err := os.ReadFile("../../docs/claims.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := map[string]int{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(string(claims), -1) {
-		rows[m[1]]++
+	reasons, err := os.ReadFile("../../docs/reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts := map[string]string{} // by the experiment and the text of a claim
+	for _, m := range regexp.MustCompile("(?m)^\\| (`[^`]+`) \\| ([^|]+) \\|.*\\| ([^|]+) \\|$").FindAllStringSubmatch(string(claims), -1) {
+		verdicts[m[1]+", "+m[2]] = m[3]
+	}
+	for line := range strings.Lines(string(reasons)) {
+		text, ok := strings.CutPrefix(line, "- ")
+		if end := strings.LastIndex(text, " ("+verdictIn(text)+")"); ok && (end < 0 || verdicts[text[:end]] != verdictIn(text)) {
+			t.Errorf("docs/reasons.md: no such claim, or another verdict, in docs/claims.md: %s", line)
+		}
 	}
 	for _, e := range Experiments() {
 		if e.Long || e.Apart || e.Judge == nil {
 			continue
 		}
-		if want := len(e.Judge(nil)); rows[e.Name] == 0 || rows[e.Name] < want {
-			t.Errorf("%s: %d claims in docs/claims.md, want %d", e.Name, rows[e.Name], want)
+		for _, c := range e.Judge(nil) {
+			key := fmt.Sprintf("`%s`, %s", e.Name, c.Text)
+			if verdicts[key] == "" {
+				t.Errorf("docs/claims.md has no %s", key)
+			}
+			delete(verdicts, key)
 		}
-		delete(rows, e.Name)
 	}
-	for name := range rows {
-		t.Errorf("docs/claims.md has claims of %s, which is no experiment of bench all", name)
+	for key := range verdicts {
+		t.Errorf("docs/claims.md has a claim that no experiment of bench all makes: %s", key)
 	}
+}
+
+// verdictIn returns the verdict of a line of docs/reasons.md.
+func verdictIn(line string) string {
+	at := len(line)
+	verdict := ""
+	for v := ComesOut; v <= InPart; v++ {
+		if i := strings.Index(line, " ("+verdictCell(v)+")"); i >= 0 && i < at {
+			at, verdict = i, verdictCell(v)
+		}
+	}
+	return verdict
 }
 
 func typeName(x any) string { return reflect.TypeOf(x).String() }

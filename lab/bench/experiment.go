@@ -47,7 +47,7 @@ type Options struct {
 type Point struct {
 	// Cost says how long a measurement takes, relative to others: costly points go first.
 	Cost float64
-	// Seeds is how many seeds it needs; 0: as many as the run has.
+	// Seeds is how many seeds it has, unless the run says; 0: 3, or 1 of a quick run.
 	Seeds int
 	// Same says what is measured, if other points may measure the same: points with equal values that are not nil are measured together.
 	Same any

@@ -68,7 +68,7 @@ func (m Micro) measure(ctx context.Context) (Metrics, error) {
 // Point returns the measurement of a microbenchmark on the simulator.
 func (m Micro) Point() Point { return m.point(m.WithDefaults().Params(), false) }
 
-// seeds is how many seeds a microbenchmark needs. One, with long critical sections: they are what takes longest.
+// seeds is how many seeds a microbenchmark has, unless the run says. One, with long critical sections: they are what takes longest.
 func (m *Micro) seeds() int {
 	if m.CSLen >= 8 {
 		return 1

@@ -148,11 +148,14 @@ func (m *Micro) pace() Pace {
 }
 
 // Validate says what is wrong with a Micro that has its defaults.
-func (m *Micro) Validate() error {
+func (m *Micro) Validate() error { return m.validate(ErrMicro) }
+
+// validate returns errors of a kind.
+func (m *Micro) validate(bad error) error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
-			errs = append(errs, fmt.Errorf("%w: %s", ErrMicro, fmt.Sprintf(format, args...)))
+			errs = append(errs, fmt.Errorf("%w: %s", bad, fmt.Sprintf(format, args...)))
 		}
 	}
 	check(m.CNs >= 1 && m.CNs <= maxCNs, "%d compute nodes: want 1 to %d", m.CNs, maxCNs)
@@ -168,10 +171,10 @@ func (m *Micro) Validate() error {
 	check(m.CoreClients >= 0 && m.CoreClients <= clientsPerCN, "%d clients share a core: want 0 (as in the model) to %d", m.CoreClients, clientsPerCN)
 	check(m.Capacity == 0 || m.Capacity >= 2 && m.Capacity&(m.Capacity-1) == 0, "queue capacity %d: want a power of two from 2", m.Capacity)
 	if _, err := m.model(); err != nil {
-		errs = append(errs, fmt.Errorf("%w: %w", ErrMicro, err))
+		errs = append(errs, fmt.Errorf("%w: %w", bad, err))
 	}
 	if _, err := locks.Lookup(m.Lock); err != nil {
-		errs = append(errs, fmt.Errorf("%w: %w", ErrMicro, err))
+		errs = append(errs, fmt.Errorf("%w: %w", bad, err))
 	}
 	return errors.Join(errs...)
 }

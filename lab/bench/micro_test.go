@@ -15,7 +15,7 @@ func tiny(lock string) Micro {
 	m := Default(lock)
 	m.CNs, m.Clients, m.Locks = 2, 8, 100
 	m.WarmupNs, m.WindowNs = 50*fabric.Microsecond, 200*fabric.Microsecond
-	if lock == "drtm" {
+	if isDrTM(lock) {
 		m.WindowNs = 2 * fabric.Millisecond // its readers keep a lock for one
 	}
 	return m

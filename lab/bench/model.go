@@ -75,7 +75,7 @@ func LoadConstants() []Constant {
 		{"request of a server", us(locks.ServerNs), "assumed", "a worker of `rpc`, `server`, `parlock` takes it for a request or a release"},
 		{"workers of a server", fmt.Sprint(locks.ServerWorkers), "assumed", "of `rpc` and `server` in all, of `parlock` on each node"},
 		{"lease of DSLR and ShiftLock", ms(dslr.DefaultLeaseNs), "cited", "their papers"},
-		{"lease of DrTM's readers", ms(drtm.DefaultLeaseNs), "cited", "ShiftLock's published code; a reader joins one of which half is left"},
+		{"lease of DrTM's readers", ms(drtm.DefaultLeaseNs), "cited", "ShiftLock's published code; there a reader joins one of which half is left (`drtm:half`)"},
 		{"uncertainty of DrTM's clocks", us(drtm.DefaultUncertaintyNs), "cited", "ShiftLock's paper, section 4.1"},
 		{"pause of a transaction, TATP", us(txnThink["tatp"]), "cited", "ShiftLock's paper, section 4.4"},
 		{"pause of a transaction, TPC-C", us(txnThink["tpcc"]), "cited", "the same; none in DSLR's figures"},

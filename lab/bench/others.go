@@ -4,15 +4,15 @@ import "slices"
 
 // The other baselines of ShiftLock's and DSLR's evaluations, on the testbeds of their Figs. 4 and 14. Beside each there is the lock of the paper.
 var (
-	others4 = shiftSweep(sweep{locks: append(slices.Clone(shiftOthers), delayed, "declock-pf", "declock"), course: byCores, all: []float64{240}, few: []float64{240}, loads: shift4.loads})
+	others4 = shiftSweep(sweep{locks: append(slices.Clone(shiftOthers), "rmarw"+atOnce, delayed, "shift-artifact", "declock-pf", "declock", slow), near: anyOf(delayed, "shift-artifact", "declock", slow), course: byCores, all: []float64{240}, few: []float64{240}, loads: shift4.loads})
 
-	others14 = dslrSweep(sweep{locks: append(slices.Clone(dslrOthers), "dslr", "declock-tf", "declock"), course: dslr14.course, all: dslr14.all, few: dslr14.few})
+	others14 = dslrSweep(sweep{locks: append(slices.Clone(dslrOthers), "dslr", "declock-tf", "declock"), near: anyOf("dslr", "ncosed", "drtm"), course: dslr14.course, all: dslr14.all, few: dslr14.few})
 )
 
 var expOthers4 = &Experiment{
 	Name: "others4", Other: true, Title: "ShiftLock's Figs. 4 to 6: DrTM's lease lock, RMA-RW and RPC",
 	Paper: "ShiftLock's paper, section 4.2: uniform, DrTM and RMA-RW have 1.99 and 2.26x the lowest p99, and RPC has high latencies and low goodput; with 50 % reads (WI) and 95 % (RI), Zipf 0.99, " +
-		"ShiftLock has 1.27 and 1.26x the goodput of RMA-RW, up to 26.91x that of others, and with WI RMA-RW takes 0.94 atomics and 1.25 READs more than its 2.01 and 0.36.",
+		"ShiftLock has 1.27 and 1.26x the goodput of RMA-RW, up to 26.91x that of others, and with WI RMA-RW takes 0.94 atomics and 1.25 READs more than its 2.01 and 0.36. Readers of drtm:half join a lease of which half is left, as in ShiftLock's code.",
 	Columns: shiftColumns, Points: others4.points,
 	Judge: func(rows Rows) []Claim {
 		at := func(part, lock string) Row { return rows.Find("part", part, "lock", lock) }
@@ -25,19 +25,22 @@ var expOthers4 = &Experiment{
 		of := func(part, lock string) string {
 			return byLock(Rows{at(part, lock), at(part, delayed)}, "mops", "p99_us", "mn_ops_per_op")
 		}
-		leases := "every lock has been used before, so that half of the words are an expired lease, which costs a second CAS. " + of("WI, uniform", "drtm")
+		leases := "every lock has been used before, so that half of the words are an expired lease, which costs a second CAS. " + of("WI, uniform", halfDrTM)
 		chains := "a writer goes through 7 chains, one after the other, where others need 2, and half of the clients write. " + of("WI, uniform", "rmarw")
-		expiry := "a writer waits until the readers' lease has expired, and each reader leases anew: how long a lease lasts decides. " + of("WI", "drtm")
-		ahead := rows.OverBest("declock", []string{"drtm", "rmarw", "rpc", delayed}, "part", "mops", Most)
+		expiry := "a writer waits until the readers' lease has expired, and each reader leases anew: how long a lease lasts decides. " + of("WI", halfDrTM)
+		ahead := rows.OverBest("declock", []string{halfDrTM, "rmarw" + atOnce, "rpc", "shift-artifact"}, "part", "mops", Most)
+		slowed := rows.OverBest(slow, []string{halfDrTM, "rmarw", "rpc", delayed}, "part", "mops", Most)
+		free := "DrTM's readers release nothing: one operation where the others need two. " + byLock(rows.Where("part", "RI, uniform"), "mops", "mn_ops_per_op")
 		return []Claim{
-			Claim{Text: "uniform, WI: DrTM's p99 over ShiftLock's", Unit: "x", Paper: 1.99, Note: leases}.Near(1/over("WI, uniform", "drtm", "p99_us"), 1.5),
+			Claim{Text: "uniform, WI: DrTM's p99 over ShiftLock's", Unit: "x", Paper: 1.99, Note: leases}.Near(1/over("WI, uniform", halfDrTM, "p99_us"), 1.5),
 			Claim{Text: "uniform, WI: RMA-RW's p99 over ShiftLock's", Unit: "x", Paper: 2.26, Note: chains}.Near(1/over("WI, uniform", "rmarw", "p99_us"), 1.5),
 			Claim{Text: "WI: ShiftLock over RMA-RW", Unit: "x", Paper: 1.27}.Near(over("WI", "rmarw", "mops"), 1.25),
 			Claim{Text: "RI: ShiftLock over RMA-RW", Unit: "x", Paper: 1.26}.Near(over("RI", "rmarw", "mops"), 1.25),
 			Claim{Text: "WI: RMA-RW's operations on the memory node for each acquisition and release", Paper: 4.56}.Near(valueOf(at("WI", "rmarw"), "mn_ops_per_op"), 1.25),
-			Claim{Text: "WI: ShiftLock over DrTM", Unit: "x", Note: expiry}.Within(over("WI", "drtm", "mops"), 1.56, 26.91),
+			Claim{Text: "WI: ShiftLock over DrTM", Unit: "x", Note: expiry}.Within(over("WI", halfDrTM, "mops"), 1.56, 26.91),
 			Claim{Text: "ShiftLock over RPC, at least", Unit: "x"}.AtLeast(least, 1.56),
-			Claim{Own: true, Text: "declock's goodput over the best of these, at least", Unit: "x", Row: ahead.String(), Note: "DrTM's readers release nothing: one operation where the others need two. " + byLock(rows.Where("part", "RI, uniform"), "mops", "mn_ops_per_op")}.AtLeast(ahead.Least(), 0.97),
+			Claim{Own: true, Text: "no messages delayed: declock's goodput over the best of these, at least", Unit: "x", Row: ahead.String(), Note: free}.AtLeast(ahead.Least(), 0.97),
+			Claim{Own: true, Text: "messages within a node delayed for all: the same", Unit: "x", Row: slowed.String(), Note: free}.AtLeast(slowed.Least(), 0.97),
 		}
 	},
 }
@@ -52,14 +55,15 @@ var expOthers14 = &Experiment{
 			return Ratio(of.Find("theta", 3), of.Find("theta", 1.5), "mops")
 		}
 		for _, x := range [][2]string{{"ncosed", "N-CoSED"}, {"drtm", "DrTM"}, {manager, "Traditional"}} {
-			speed, tail := rows.Along("dslr", x[0], "theta", "mops"), rows.Along("dslr", x[0], "theta", "p999_us")
+			speed, tail, mean := rows.Along("dslr", x[0], "theta", "mops"), rows.Along("dslr", x[0], "theta", "p999_us"), rows.Along("dslr", x[0], "theta", "mean_us")
 			note := both(rows, "dslr", x[0], "theta", "mops")
 			if x[0] == manager {
 				note = "waiters of a lock manager do not poll, and its workers keep up: a request takes 1 us, an assumption. DSLR's waiters pause for 5 us for each ticket before theirs. " + note
 			}
 			claims = append(claims,
 				Claim{Text: "DSLR's throughput over that of " + x[1] + ", at least", Unit: "x", Row: speed.String(), Note: note}.AtLeast(speed.Least(), 1),
-				Claim{Text: "DSLR's 99.9 % latency over that of " + x[1] + ", at most", Unit: "x", Row: tail.String(), Note: note}.AtMost(tail.Most(), 1))
+				Claim{Text: "DSLR's 99.9 % latency over that of " + x[1] + ", at most", Unit: "x", Row: tail.String(), Note: note}.AtMost(tail.Most(), 1),
+				Claim{Text: "DSLR's mean latency over that of " + x[1] + ", at most", Unit: "x", Row: mean.String(), Note: note}.AtMost(mean.Most(), 1))
 		}
 		ours := rows.OverBest("declock", append(slices.Clone(dslrOthers), "dslr"), "theta", "mops", Most)
 		slow := "one lock bounds each of these, with any exponent: the most popular has 38 % of the draws with 1.5, and 83 % with 3. What is lost is about the same, and DrTM has least to lose. " + both(rows, "dslr", "ncosed", "theta", "mops") + "; " + inWords(rows, "drtm", "theta", "mops")

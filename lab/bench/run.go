@@ -16,13 +16,33 @@ import (
 type Config struct {
 	Options
 	Seed    uint64 // the first; others follow it
-	Seeds   int    // of each point; 0 means 3
+	Seeds   int    // of each point; 0: as many as the point asks for, else 3, or 1 of a quick run
 	Workers int    // measurements at a time; 0: as many as there are cores
 	// Kept names a file for measurements in virtual time: those that are in it are not taken again, and others are added. Only the build that has
 	// begun the file can use it. Empty: none.
 	Kept string
 	// Progress is called with what was done, by one goroutine at a time; it may be nil.
 	Progress func(Progress)
+}
+
+// SeedsEach is how many seeds a point has that does not ask for a number.
+func (c *Config) SeedsEach() int {
+	if c.Quick {
+		return cmp.Or(c.Seeds, 1)
+	}
+	return cmp.Or(c.Seeds, severalSeeds)
+}
+
+// severalSeeds are enough to judge by a bar that is near.
+const severalSeeds = 3
+
+// Runs says how many seeds points have.
+func (c *Config) Runs() string {
+	text := fmt.Sprintf("%d run(s) of each point", c.SeedsEach())
+	if c.Seeds == 0 {
+		text += ", or as many as it asks for"
+	}
+	return text
 }
 
 // Progress is how far a run is.
@@ -58,7 +78,7 @@ type task struct {
 // seed and not on Workers. When ctx ends, what has been measured is returned along with its error; so is it
 // when a measurement fails.
 func Run(ctx context.Context, list []*Experiment, cfg Config) (outcomes []Outcome, err error) {
-	cfg.Seeds, cfg.Workers = cmp.Or(cfg.Seeds, 3), cmp.Or(cfg.Workers, runtime.GOMAXPROCS(0))
+	cfg.Workers = cmp.Or(cfg.Workers, runtime.GOMAXPROCS(0))
 	cfg.NIC = cmp.Or(cfg.NIC, DefaultNIC)
 	if cfg.Kept != "" {
 		db, err := openKept(cfg.Kept)
@@ -93,7 +113,7 @@ func plans(list []*Experiment, cfg *Config) []*task {
 	for _, e := range list {
 		for _, p := range e.Points(cfg.Options) {
 			var first *task
-			for s := range cmp.Or(p.Seeds, cfg.Seeds) {
+			for s := range cmp.Or(cfg.Seeds, p.Seeds, cfg.SeedsEach()) {
 				t := &task{Point: p, exp: e, seed: cfg.Seed + uint64(s), index: s}
 				first = cmp.Or(first, t)
 				t.first = first

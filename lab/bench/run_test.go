@@ -107,6 +107,40 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
+// A number of seeds that the user gives is that of each point; else a point has what it asks for, and locks that are set against near bars have several.
+func TestSeedsOfPoints(t *testing.T) {
+	e := &Experiment{Name: "x", Points: func(Options) []Point { return []Point{{Seeds: 1}, {Seeds: 10}, {}} }}
+	for _, c := range []struct {
+		cfg  Config
+		want []int
+	}{{Config{}, []int{1, 10, 3}}, {Config{Options: Options{Quick: true}}, []int{1, 10, 1}}, {Config{Seeds: 2}, []int{2, 2, 2}}, {Config{Options: Options{Quick: true}, Seeds: 4}, []int{4, 4, 4}}} {
+		n := map[*task]int{}
+		var got []int
+		for _, x := range plans([]*Experiment{e}, &c.cfg) {
+			if n[x.first]++; x.first == x {
+				got = append(got, 0)
+			}
+			got[len(got)-1]++
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%+v: seeds %v, want %v", c.cfg, got, c.want)
+		}
+	}
+	for _, s := range []*sweep{&shift4, &shift8, &others4, &others14, &dslr14, &dslr19, &shift12} {
+		for _, quick := range []bool{false, true} {
+			several := 0
+			for _, p := range s.points(Options{Quick: quick}) {
+				if p.Seeds > 1 {
+					several++
+				}
+			}
+			if (several == 0) != quick {
+				t.Errorf("a sweep of %v, quick %v: %d points with several seeds", s.locks, quick, several)
+			}
+		}
+	}
+}
+
 // First seeds go first, those that are likely to take long before others; then the points whose first seed took longest. Points
 // that measure the same are measured together.
 func TestOrderOfMeasurements(t *testing.T) {
@@ -253,16 +287,16 @@ func TestClaimsAlongASweep(t *testing.T) {
 	}
 }
 
-// A lock over the best of others, where one is missing at a point, and where all are.
+// A lock is set against the best of others only where all of them have been measured.
 func TestOverBest(t *testing.T) {
 	row := func(lock string, n int, mops float64) Row {
 		return Row{Params: Params{{"lock", lock}, {"n", n}}, Metrics: map[string]Estimate{"mops": {Mean: mops}}}
 	}
-	rows := Rows{row("a", 1, 6), row("b", 1, 2), row("c", 1, 3), row("a", 2, 8), row("c", 2, 2), row("a", 3, 1)}
-	if got, want := rows.OverBest("a", []string{"b", "c"}, "n", "mops", Most).String(), "by n, 1: 2, 2: 4"; got != want {
+	rows := Rows{row("a", 1, 6), row("b", 1, 2), row("c", 1, 3), row("a", 2, 8), row("c", 2, 2), row("a", 3, 1), row("a", 4, 4), row("b", 4, 1), row("c", 4, 2)}
+	if got, want := rows.OverBest("a", []string{"b", "c"}, "n", "mops", Most).String(), "by n, 1: 2, 4: 2"; got != want {
 		t.Errorf("over the most %q, want %q", got, want)
 	}
-	if got, want := rows.OverBest("a", []string{"b", "c"}, "n", "mops", Least).String(), "by n, 1: 3, 2: 4"; got != want {
+	if got, want := rows.OverBest("a", []string{"b", "c"}, "n", "mops", Least).String(), "by n, 1: 3, 4: 4"; got != want {
 		t.Errorf("over the least %q, want %q", got, want)
 	}
 }

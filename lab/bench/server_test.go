@@ -9,9 +9,13 @@ import (
 
 // Locks whose servers, or clients that they hand locks to, are on other machines in their papers have no faster messages within a node; others have.
 func TestFarMessages(t *testing.T) {
-	for lock, want := range map[string]string{"rpc": "LocalWake=3200", "rmarw": "LocalWake=3200", delayed: "LocalWake=3200", "mcs, not delayed": "", "shift-artifact": "", "declock": ""} {
+	for lock, want := range map[string]string{"rpc": "LocalWake=3200", "rmarw": "LocalWake=3200", delayed: "LocalWake=3200", slow: "LocalWake=3200", "rmarw" + atOnce: "", "mcs, not delayed": "", "shift-artifact": "", "declock": ""} {
 		if m := shiftTxn(lock); m.Tune != want {
-			t.Errorf("%s in ShiftLock's figures: %q", lock, m.Tune)
+			t.Errorf("%s in ShiftLock's transactions: %q", lock, m.Tune)
+		}
+		wake := Options{}.point(lock, nil, shift4.testbed).Same.(measurand).nic.LocalWake
+		if (wake == 3200) != (want != "") {
+			t.Errorf("%s in ShiftLock's microbenchmark: %d ns", lock, wake)
 		}
 	}
 	for lock, want := range map[string]string{"ncosed": "LocalWake=1650", manager: "LocalWake=1650", bypass: "LocalWake=1650", oneSlot: "", "declock": ""} {

@@ -60,7 +60,10 @@ func (s *simRun) build() error {
 	if err := s.addSwitch(sys); err != nil {
 		return err
 	}
-	used := newUsedLocks(s.c, &s.plan, m, sys.Used())
+	var used *usedLocks
+	if m.Used {
+		used = newUsedLocks(s.c, m.Locks, sys.Used(), m.mostlyRead())
+	}
 	for i := range m.CNs {
 		node := s.c.AddCN()
 		locks, err := sys.Join(node)
@@ -71,7 +74,7 @@ func (s *simRun) build() error {
 		for k := i; k < m.Clients; k += m.CNs {
 			seq := m.sequence(zipf, k)
 			s.c.Go(node, fmt.Sprintf("client %d", k), func(p fabric.Port) {
-				c := newClient(m, &s.plan, seq, used.over(locks.Locker(s.timer(p))), &s.journal)
+				c := newClient(m, &s.plan, seq, used.over(locks.Locker(s.timer(p)), &s.plan), &s.journal)
 				s.clients, s.lockers = append(s.clients, c), append(s.lockers, c.lock)
 				s.client(c)
 			})

@@ -45,6 +45,33 @@ const delayed = "shift-artifact+delay"
 // delay is the model's 150 ns and that microsecond.
 const delay = "LocalWake=1150"
 
+// slow is declock whose messages within a node take as long as those of MCS, ShiftLock and RMA-RW do in ShiftLock's evaluation; atOnce, behind the name of one of these, says
+// that its do not. (ShiftLock without is shift-artifact.)
+const (
+	slow   = "declock, messages within a node delayed"
+	atOnce = ", not delayed"
+)
+
+// named returns the default point of a lock, by its name in a figure.
+func named(name string) Micro {
+	lock, _, _ := strings.Cut(name, ", ")
+	m := Default(lock)
+	switch name {
+	case delayed:
+		m.Lock, m.Tune = "shift-artifact", delay
+	case slow:
+		m.Tune = delay
+	}
+	return m
+}
+
+// terms takes back what a testbed has changed, as far as a name says so.
+func (m *Micro) terms(name string) {
+	if strings.HasSuffix(name, atOnce) {
+		m.Tune = ""
+	}
+}
+
 // farMessages has messages within a compute node take as long as those between nodes, if the lock is one of those named: its servers, or the clients that it hands
 // locks to, are on machines of their own in its paper.
 func (m *Micro) farMessages(locks ...string) {
@@ -56,12 +83,10 @@ func (m *Micro) farMessages(locks ...string) {
 
 // point returns the default point of a lock with a change. Its rows have parameters before and after those of a microbenchmark.
 func (o Options) point(lock string, front Params, change func(m *Micro), back ...Param) Point {
-	m := Default(lock)
-	if lock == delayed {
-		m.Lock, m.Tune = "shift-artifact", delay
-	}
+	m := named(lock)
 	m.NIC, m.Turns = o.NIC, o.turns()
 	change(&m)
+	m.terms(lock)
 	m = m.sized(o)
 	params := m.WithDefaults().Params()
 	params[0].Value = lock
@@ -105,9 +130,16 @@ type sweep struct {
 	more    []string // so are these in quick runs, else at each
 	mutexes []string // locks that its authors ran without shared holders
 	of      string   // whose figures its rows have, where the paper's are among them
+	// near says where claims compare by a bar that is within some percent of the figure, as much as seeds differ by: such points have several seeds, others one.
+	near func(lock string, v float64) bool
 	course
 	all, few []float64
 	log      bool // throughput is drawn by orders of magnitude
+}
+
+// anyOf is a sweep.near of locks at each value.
+func anyOf(locks ...string) func(string, float64) bool {
+	return func(lock string, _ float64) bool { return slices.Contains(locks, lock) }
 }
 
 // A load is a workload of a figure, by its name there.
@@ -143,7 +175,9 @@ func (s *sweep) points(o Options) (points []Point) {
 						m.ReadPct = 0
 					}
 				})
-				p.Seeds = 1 // bars are 10 % and more, and seeds differ by 1 to 3 %
+				if p.Seeds = 1; s.near != nil && s.near(lock, v) && !o.Quick {
+					p.Seeds = severalSeeds
+				}
 				points = append(points, p)
 			}
 		}
@@ -163,7 +197,7 @@ func (s *sweep) plots(name, title string) func(Rows) []Plot {
 	}
 }
 
-// OverBest is Along for a lock over the best of others at each value: that with the most, or with the least of a latency.
+// OverBest is Along for a lock over the best of others at each value at which all have been measured: that with the most, or with the least of a latency.
 func (rs Rows) OverBest(lock string, others []string, param, metric string, best func([]float64) float64) Along {
 	a := Along{Param: param, Neutral: 1}
 	for _, v := range rs.Distinct(param) {
@@ -172,7 +206,9 @@ func (rs Rows) OverBest(lock string, others []string, param, metric string, best
 		for _, name := range others {
 			list = append(list, valueOf(at.Find("lock", name), metric))
 		}
-		a.add(v, valueOf(at.Find("lock", lock), metric)/best(present(list)))
+		if len(present(slices.Clone(list))) == len(others) {
+			a.add(v, valueOf(at.Find("lock", lock), metric)/best(list))
+		}
 	}
 	return a
 }

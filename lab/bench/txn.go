@@ -45,6 +45,7 @@ type txnRun struct {
 	retryNs  fabric.Time // a client that is refused a lock asks again after up to so long; 0: it waits as the lock has it
 
 	plans  []plan
+	used   *usedLocks
 	aborts uint64 // transactions that gave up, and began again
 	broken uint64 // transactions that lost a lock
 	failed uint64 // clients that failed
@@ -55,7 +56,7 @@ var txnThink = map[string]fabric.Time{"tatp": 2800, "tpcc": 7 * fabric.Microseco
 
 const txnPatience = 10 * fabric.Millisecond
 
-// commitsNs is for how long a run of so many commits goes on at most.
+// commitsNs is for how long a run of so many commits is measured at most.
 const commitsNs = 200 * fabric.Millisecond
 
 // Sizes of the databases: 100 warehouses for each compute node.
@@ -75,9 +76,16 @@ type Txn struct {
 	Warehouses, Subscribers int
 }
 
+// ErrTxn is wrapped by what [Txn.Validate] returns.
+var ErrTxn = errors.New("bench: bad transactions")
+
+// Validate says what is wrong with the Micro, with its defaults, whose lock, clients and network transactions are to run over.
+func (t Txn) Validate(m *Micro) error { return m.validate(ErrTxn) }
+
 // Point returns the measurement of transactions over a Micro's lock, by its clients, on its network.
 func (t Txn) Point(m Micro) Point {
 	r := txnRun{trace: t.Trace, artifact: t.Artifact, sorted: t.Sorted, mutex: t.Exclusive, warehouses: t.Warehouses, subscribers: t.Subscribers}
+	m.Used = isDrTM(m.Lock)
 	return r.point(m, Params{{"lock", m.Lock}, {"clients", m.Clients}}, Options{})
 }
 
@@ -188,6 +196,7 @@ func (r *txnRun) build(n int, source func(node, client int) locktrace.Source) er
 	if r.before != nil {
 		sys.Profile(func(most int) []fabric.Addr { return r.hottest(n, min(most, cmp.Or(r.hot, most))) })
 	}
+	r.prepare(sys.Used(), n)
 	if err := r.addSwitch(sys); err != nil {
 		return err
 	}
@@ -216,7 +225,7 @@ func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client in
 	}
 	pace := r.m.pace()
 	if n := uint64(r.commits); n > 0 {
-		pace.Ops, pace.LeastOps, pace.LimitNs = n, n, commitsNs
+		pace.Ops, pace.LeastOps, pace.LimitNs = n, n, pace.WarmupNs+commitsNs
 	}
 	part, err := r.settle(ctx, pace, func(*counters) {})
 	if err != nil {
@@ -353,6 +362,7 @@ func (c *txnClient) take(i int, a locktrace.Access, deadline fabric.Time) error 
 		a.Mode = lock.Exclusive
 	}
 	req := lock.Request{Lock: c.r.addr(a.Lock), Mode: a.Mode, Deadline: deadline, LeaseNs: c.r.leaseNs, Try: c.r.retryNs > 0}
+	c.r.used.ask(uint64(a.Lock), req.Lock)
 	for {
 		err := c.l.Acquire(&c.holds[i], &req)
 		if !errors.Is(err, lock.ErrBusy) {

@@ -31,6 +31,24 @@ func TestUsedLocks(t *testing.T) {
 	}
 }
 
+// DSLR's rows of dslr17 are measured when clients that have failed have had their effect: its throughput is not a tenth of what it is before.
+func TestCollapse(t *testing.T) {
+	mops := func(warmup fabric.Time) float64 {
+		r, m := dslrTxn("dslr", 16, 1)
+		m.LeaseNs, m.WarmupNs, m.WindowNs = 500*fabric.Microsecond, warmup, 20*fabric.Millisecond
+		r.fails = failures{rate: 1e-2}
+		r.m = m.WithDefaults()
+		got, err := r.run(context.Background(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got["mops"]
+	}
+	if early, late := mops(1), mops(collapseNs); late > early/10 {
+		t.Errorf("M transactions/s: %v at first, %v after %d ms", early, late, collapseNs/fabric.Millisecond)
+	}
+}
+
 // A window for so many commits goes on until it has them, or to its limit.
 func TestCommits(t *testing.T) {
 	for commits, limit := range map[int]bool{100: false, 1 << 30: true} {

@@ -54,7 +54,7 @@ var baselineLocks = []baselineLock{
 	{name: "dslr+", layout: dslr.Config{}.Layout(), crashable: true, cycles: true, fair: 4, join: joinDSLR(dslr.Truncated)},
 	{name: "shift", layout: shift.Layout, atomics: true, crashable: true, fair: 8, join: joinShift(false)},
 	{name: "shift-artifact", layout: shift.Layout, atomics: true, crashable: true, fair: 8, join: joinShift(true)},
-	{name: "drtm", layout: drtm.Config{}.Layout(), crashable: true, synced: true, join: always(locks.DrTM(drtm.Config{LeaseNs: 400 * fabric.Microsecond, RetryNs: 5 * fabric.Microsecond}))},
+	{name: "drtm", layout: drtm.Config{}.Layout(), crashable: true, synced: true, join: always(locks.DrTM(drtm.Config{LeaseNs: 400 * fabric.Microsecond, Half: true, RetryNs: 5 * fabric.Microsecond}))},
 	{name: "rmarw", layout: rmarw.Config{}.Layout(), atomics: true, join: joinRMARW},
 	{name: "rpc", layout: server.Layout, crashable: true, served: true, join: always(locks.Server(server.Config{Kind: server.Retry}))},
 	{name: "server", layout: server.Layout, crashable: true, served: true, fair: 4, join: always(locks.Server(server.Config{Kind: server.Queue}))},

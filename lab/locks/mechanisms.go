@@ -33,7 +33,7 @@ var mechanisms = []Mechanism{
 	{Name: "dslr", About: "DSLR: tickets, dynamic interval polling", Silent: true, setUp: dslrLock(dslr.Config{})},
 	{Name: "dslr+", About: "DSLR with truncated exponential backoff (DSLR+)", Silent: true, setUp: dslrLock(dslr.Config{Wait: dslr.Truncated})},
 	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", Silent: true, setUp: dslrLock(dslr.Config{Wait: dslr.Overflowing})},
-	{Name: "drtm", About: "DrTM's lock: CAS for writers, leases for readers", Silent: true, setUp: drtmLock},
+	{Name: "drtm", About: "DrTM's lock: CAS for writers, leases for readers", Silent: true, setUp: drtmLock(false)},
 	{Name: "ncosed", About: "N-CoSED: CAS for writers, FAA for readers, messages to the tail", setUp: ncosedLock},
 	{Name: "mcs", About: "MCS lock, exclusive only (ShiftLock paper, Algorithm 1)", Needs: Needs{Masked: true}, Exclusive: true, setUp: mcsLock},
 	{Name: "rmarw", About: "RMA-RW: a queue of writers, counted readers", Needs: Needs{Masked: true}, setUp: rmarwLock},
@@ -181,9 +181,11 @@ func dslrLock(cfg dslr.Config) func(*Config) (*System, error) {
 	}
 }
 
-func drtmLock(c *Config) (*System, error) {
-	cfg := drtm.Config{Plain: !c.Tokens, LeaseNs: c.LeaseNs}
-	return &System{layout: cfg.Layout(), join: DrTM(cfg), used: drtm.Used()}, nil
+func drtmLock(half bool) func(*Config) (*System, error) {
+	return func(c *Config) (*System, error) {
+		cfg := drtm.Config{Plain: !c.Tokens, LeaseNs: c.LeaseNs, Half: half}
+		return &System{layout: cfg.Layout(), join: DrTM(cfg), used: drtm.Used()}, nil
+	}
 }
 
 func mcsLock(c *Config) (*System, error) {
@@ -317,6 +319,9 @@ func varied(name string) (Mechanism, bool) {
 	}
 	if name == "srvlock" { // FissLock's name for it
 		return Mechanism{Name: name, About: "a server's queue, with 8 workers: server:8", setUp: serverLock(server.Queue, srvWorkers)}, true
+	}
+	if name == "drtm:half" {
+		return Mechanism{Name: name, About: "drtm, whose readers join a lease only if half of it is left", Silent: true, setUp: drtmLock(true)}, true
 	}
 	if variant, ok := strings.CutPrefix(name, "dslr:"); ok {
 		if variant == "slots" {

@@ -68,7 +68,7 @@ func experimentCommand(env *command.Env, name, usage string, list []*bench.Exper
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "quick", Usage: "fewer points, fewer seeds", Destination: &o.Quick},
 			command.CountFlag(&o.Seed, "seed", 1, 0, 1<<62, "the first seed"),
-			command.CountFlag(&o.Seeds, "seeds", 0, 0, 1000, "runs of each point, each of its own seed; 0: 3, or 1 with --quick"),
+			command.CountFlag(&o.Seeds, "seeds", 0, 0, 1000, "runs of each point, each of its own seed; 0: 3, or 1 with --quick; of points that take long one, of some more"),
 			command.CountFlag(&o.Workers, "workers", 0, 0, 1024, "runs at a time; 0: one for each core. Figures do not depend on it"),
 			&cli.StringFlag{Name: "kept", Usage: "keep measurements in `FILE`, and do not repeat those that it has: a long run can be interrupted", Destination: &o.Kept},
 			command.ChoiceFlag(&o.NIC, "nic", "cx4", "model of the NICs", nics...),
@@ -83,12 +83,6 @@ func experimentCommand(env *command.Env, name, usage string, list []*bench.Exper
 // runBench measures, prints and writes files, also of what there is when ctx ends.
 func runBench(ctx context.Context, env *command.Env, name string, list []*bench.Experiment, o *benchOptions) error {
 	cfg := o.Config
-	if cfg.Seeds == 0 {
-		cfg.Seeds = 3
-		if cfg.Quick {
-			cfg.Seeds = 1
-		}
-	}
 	if o.out != "" { // it must not turn out in the end that there is no room
 		if err := os.MkdirAll(o.out, 0o777); err != nil {
 			return exit.With(exit.Usage, fmt.Errorf("--out: %w", err))
@@ -119,7 +113,7 @@ func runBench(ctx context.Context, env *command.Env, name string, list []*bench.
 // benchReport is the object that --json prints.
 func benchReport(d *bench.Document) report.Report {
 	r := report.Report{Experiment: d.Name, Fabric: "sim", Seed: d.Config.Seed, Commit: d.Commit, Config: map[string]any{
-		"quick": d.Config.Quick, "seeds": d.Config.Seeds, "nic": d.Config.NIC, "nic_model": bench.ModelNote, "go": runtime.Version()}}
+		"quick": d.Config.Quick, "seeds": d.Config.SeedsEach(), "nic": d.Config.NIC, "nic_model": bench.ModelNote, "go": runtime.Version()}}
 	claims, cut := []bench.Claim{}, false
 	for _, o := range d.Outcomes {
 		cut = cut || o.Cut

@@ -97,6 +97,7 @@ rows: list of object
   lock: string
   locks: number
   lost: number
+  mean_us: number
   messages_per_op: number
   mn_atomics_per_op: number
   mn_ops_per_acquire: number

@@ -60,7 +60,7 @@ func (o *txnOptions) run(c *cli.Context, env *command.Env) error {
 		m := o.Micro
 		m.Lock = name
 		m = m.WithDefaults()
-		if err := m.Validate(); errors.Is(err, locks.ErrUnknown) {
+		if err := o.Txn.Validate(&m); errors.Is(err, locks.ErrUnknown) {
 			return exit.With(exit.UnknownName, err)
 		} else if err != nil {
 			return exit.With(exit.Usage, err)

@@ -2,7 +2,7 @@
 //
 // The word is free, names the compute node of a writer, or says until when readers may read. A writer acquires by CAS from a free
 // word or from a lease that has expired, and releases by CAS. A reader acquires by CAS to the time that is a lease from now, or joins
-// the lease that it finds while that is valid for long enough; its release is no operation. Waiting clients repeat their CAS: there is no
+// the lease that it finds while that is valid; its release is no operation. Waiting clients repeat their CAS: there is no
 // queue, and no fairness. A writer behind a reader waits until the lease has expired, however soon the reader is done.
 //
 // Clocks of compute nodes must agree to within [Config.UncertaintyNs]: a lease is valid until that long before its end, and expired
@@ -15,8 +15,8 @@
 //
 //   - DrTM aborts a transaction that meets a conflict, and runs it again. A lock waits: each try follows the one before, as in ShiftLock's
 //     published comparison, from which the constants are.
-//   - The paper joins any lease that has not expired, and notices at commit that it is too late. ShiftLock's comparison joins one only if
-//     half of a lease is left ([Config.LeftNs]), and else tries again; so does this.
+//   - The paper joins any lease that has not expired, and notices at commit that it is too late. So does this; ShiftLock's comparison joins one only
+//     if half of it is left, and else tries again: [Config.Half].
 //   - DrTM confirms leases when a transaction commits. Here that is the release of a reader: after the lease it is lock.ErrLost, and the
 //     operations given to it are not executed.
 //   - Times are in microseconds: in nanoseconds, as in the published comparison, 55 bits last for a year.

@@ -87,7 +87,7 @@ func (l *Locker) grants(h *lock.Hold, m lock.Mode, found, expect, mine word) boo
 		return true
 	}
 	h.Word = uint64(found)
-	return m == lock.Shared && !found.corrupt() && !found.written() && l.cfg.valid(found.end(), l.Port().Now(), l.cfg.LeftNs)
+	return m == lock.Shared && !found.corrupt() && !found.written() && l.cfg.valid(found.end(), l.Port().Now(), l.cfg.left())
 }
 
 // replaceable reports whether a lock that is not free can be acquired all the same: its lease has expired, or its writer's node has crashed.

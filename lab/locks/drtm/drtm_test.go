@@ -16,7 +16,7 @@ const us = fabric.Microsecond
 func join(cfg drtm.Config) locktest.Join[*drtm.Locker] {
 	return func(n fabric.Node) (func(fabric.Port) *drtm.Locker, locktest.Agent) {
 		if n.Caps().Fabric != "sim" { // a loaded machine may stop a reader for longer than the usual lease
-			cfg.LeaseNs, cfg.LeftNs, cfg.UncertaintyNs, cfg.RetryNs = 100*fabric.Millisecond, 50*fabric.Millisecond, us, 50*us
+			cfg.LeaseNs, cfg.Half, cfg.UncertaintyNs, cfg.RetryNs = 100*fabric.Millisecond, true, us, 50*us
 		}
 		return func(p fabric.Port) *drtm.Locker { return drtm.New(p, n, cfg) }, nil
 	}
@@ -26,6 +26,7 @@ func TestConformance(t *testing.T) {
 	for name, cfg := range map[string]drtm.Config{
 		"tokens": {},
 		"plain":  {Plain: true},
+		"half":   {Half: true},
 		"pauses": {LeaseNs: 400 * us, UncertaintyNs: 10 * us, RetryNs: 5 * us},
 	} {
 		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start, Lasts: true, Corrupt: []byte{0: 1, 7: 0}}
@@ -64,17 +65,22 @@ func TestWordGolden(t *testing.T) {
 	}
 }
 
-// A reader joins a lease that is valid for long enough, and waits for a new one otherwise.
+// A reader joins a lease that is valid, or only one of which half is left, and waits for a new one otherwise.
 func TestReadersJoin(t *testing.T) {
-	for at, want := range map[fabric.Time]fabric.Time{100 * us: 1000, 440 * us: 1000, 460 * us: 2050, 900 * us: 2050} {
-		locktest.Play(t, 2, join(drtm.Config{}), func(k *actor) {
-			k.At(fabric.Time(k.I) * at)
-			k.Acquire(lock.Shared)
-			if _, end := drtm.Decode(k.PeekWord(k.Lock)); k.I == 1 && end/us/10 != want/10 {
-				t.Errorf("a reader that comes at %d us has a lease until %d us, want %d", at/us, end/us, want)
-			}
-			k.Release()
-		})
+	for half, cases := range map[bool]map[fabric.Time]fabric.Time{
+		false: {100 * us: 1000, 460 * us: 1000, 940 * us: 1000, 960 * us: 2050},
+		true:  {100 * us: 1000, 440 * us: 1000, 460 * us: 2050, 900 * us: 2050},
+	} {
+		for at, want := range cases {
+			locktest.Play(t, 2, join(drtm.Config{Half: half}), func(k *actor) {
+				k.At(fabric.Time(k.I) * at)
+				k.Acquire(lock.Shared)
+				if _, end := drtm.Decode(k.PeekWord(k.Lock)); k.I == 1 && end/us/10 != want/10 {
+					t.Errorf("half %v: a reader that comes at %d us has a lease until %d us, want %d", half, at/us, end/us, want)
+				}
+				k.Release()
+			})
+		}
 	}
 }
 

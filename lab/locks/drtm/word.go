@@ -51,15 +51,16 @@ func Decode(lockWord uint64) (writer fabric.CNID, end fabric.Time) {
 // Used is the word of a lock that readers had last, long ago: their lease ended when the clocks began. The next client needs a second CAS.
 func Used() uint64 { return uint64(leased(fabric.Microsecond)) }
 
-// Config chooses a variant. The zero value is the lock of the published comparison, with tokens.
+// Config chooses a variant. The zero value is the lock of DrTM's paper, with the constants of ShiftLock's comparison, and with tokens.
 type Config struct {
 	// Plain leaves the fencing token out: the lock is one word.
 	Plain bool
-	// LeaseNs is how long readers may hold; 0 is 1 ms. LeftNs is how much of a lease there must be for a reader to join it; 0 is a
-	// half of LeaseNs.
-	LeaseNs, LeftNs fabric.Time
-	// UncertaintyNs is by how much a clock may differ from the true time; 0 is 50 us. It must be less than half of LeaseNs - LeftNs. All
-	// clients must have the same.
+	// LeaseNs is how long readers may hold; 0 is 1 ms.
+	LeaseNs fabric.Time
+	// Half has readers join a lease only if more than half of it is left, as ShiftLock's comparison does, and not any that is valid.
+	Half bool
+	// UncertaintyNs is by how much a clock may differ from the true time; 0 is 50 us. It must be less than half of LeaseNs, with Half
+	// less than a quarter. All clients must have the same.
 	UncertaintyNs fabric.Time
 	// RetryNs is the pause between tries; 0: one follows the other.
 	RetryNs fabric.Time
@@ -77,13 +78,18 @@ func (c Config) withDefaults() Config {
 	if c.LeaseNs <= 0 {
 		c.LeaseNs = DefaultLeaseNs
 	}
-	if c.LeftNs <= 0 {
-		c.LeftNs = c.LeaseNs / 2
-	}
 	if c.UncertaintyNs <= 0 {
 		c.UncertaintyNs = DefaultUncertaintyNs
 	}
 	return c
+}
+
+// left is how much of a lease there must be for a reader to join it.
+func (c *Config) left() fabric.Time {
+	if c.Half {
+		return c.LeaseNs / 2
+	}
+	return 0
 }
 
 // valid reports whether a lease that ends at a time is valid for some time more, and expired whether it has ended on all nodes.
