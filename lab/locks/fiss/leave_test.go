@@ -1,6 +1,7 @@
 package fiss
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -153,4 +154,35 @@ func TestReplacedInRecovery(t *testing.T) {
 		}
 		r.want("after", map[*ticket]phase{waits: holds})
 	}
+}
+
+// Of two leaders the one that has begun the last round goes on, though it learns of another failure before a late word of the other.
+func TestTwoLeaders(t *testing.T) {
+	r := newRig(t, 3, Config{Device: true})
+	holder := r.ask(2, 1, lock.Exclusive)
+	r.settle()
+	r.failSwitch()
+	second := r.pools[1]
+	second.missed(r.port(1, 0))
+	late := func(s sent) bool { return s.Kind == msgPause && s.to == second.self }
+	for last := r.program.rounds + 2; r.program.rounds < last; {
+		i := slices.IndexFunc(r.under, func(s sent) bool { return !late(s) })
+		s := r.under[i]
+		r.under = slices.Delete(r.under, i, i+1)
+		r.deliver(s)
+	}
+	r.view.Lost++
+	r.view.Epoch++
+	second.handle(r.port(1, 0), &fabric.Message{Kind: fabric.MsgView})
+	i := slices.IndexFunc(r.under, late)
+	s := r.under[i]
+	r.under = slices.Delete(r.under, i, i+1)
+	r.deliver(s)
+	r.settle()
+	for i, p := range r.pools {
+		if p.stopped || p.lead != nil {
+			t.Errorf("machine %d has stopped (%v) or leads %+v", i, p.stopped, p.lead)
+		}
+	}
+	r.want("after", map[*ticket]phase{holder: holds})
 }

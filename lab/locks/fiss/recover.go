@@ -67,7 +67,9 @@ func (p *Pool) viewed(port fabric.Port) {
 	switch first, _ := p.machines().Next(0); {
 	case p.lead != nil && p.lead.epoch >= p.gone:
 		p.lead.due = min(p.lead.due, port.Now()) // the switch may be back
-	case p.lead != nil || p.gone > p.recovered && first == p.cn:
+	case p.lead != nil: // it may have begun that round, which nobody else leads
+		p.lead = &recovery{epoch: v.Epoch, round: p.lead.round}
+	case p.gone > p.recovered && first == p.cn:
 		p.lead = &recovery{epoch: v.Epoch} // round 0 asks which is the last
 	default:
 		return
