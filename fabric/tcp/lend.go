@@ -247,8 +247,8 @@ func (s *MemoryServer) lentUntil(t target) uint64 {
 	return uint64(max(until, 0))
 }
 
-// takeBack takes leaves back: when it returns, nothing more is executed by them. Mu is held.
-func (s *MemoryServer) takeBack(which func(l *leave) bool) {
+// takeBack takes leaves back: when it returns, nothing more is executed by them. It returns how often it has looked at them. Mu is held.
+func (s *MemoryServer) takeBack(which func(l *leave) bool) (looks int) {
 	var list []*leave
 	for _, l := range s.leaves {
 		if which(l) {
@@ -256,7 +256,7 @@ func (s *MemoryServer) takeBack(which func(l *leave) bool) {
 			list = append(list, l)
 		}
 	}
-	for look := 1; ; look++ { // at all of them: many that are stopped cost as much as one
+	for looks = 1; ; looks++ { // at all of them: many that are stopped cost as much as one
 		list = slices.DeleteFunc(list, func(l *leave) bool {
 			over := l.over()
 			if over {
@@ -265,11 +265,11 @@ func (s *MemoryServer) takeBack(which func(l *leave) bool) {
 			return over
 		})
 		if len(list) == 0 {
-			return
+			return looks
 		}
 		time.Sleep(lookEvery)
 		for _, l := range list {
-			s.lookAt(l, look)
+			s.lookAt(l, looks)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func patientLanes(t *testing.T, patience time.Duration) (s *MemoryServer, n *nod
 	ports := [2]fabric.Port{}
 	for ports[0] == nil || ports[1] == nil {
 		p := peertest.Open(t, n)
-		peertest.Do(t, p, fabric.Load(fabric.At(0, 64)))
+		peertest.Await(t, "the lane is connected, however busy the machine is", func() bool { return p.Do([]fabric.Op{fabric.Load(fabric.At(0, 64))}) == nil })
 		ports[p.(*port).Lane%2] = p
 	}
 	return s, n, ports[0], ports[1]
