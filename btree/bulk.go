@@ -23,8 +23,9 @@ type BulkOptions struct {
 // The sequence may use other clients, also those of the same session, but not the first leaf of this tree: it would wait for that
 // (lock.ErrDeadlock). If it panics, the tree is as it was, and the panic goes on.
 //
-// ErrNotEmpty: the tree has keys; ErrOrder: a key is not greater than the one before. After an error the tree is as it was,
-// and what was written is lost to the tree until this compute node closes it or crashes. On replicated memory it waits at its beginning
+// ErrNotEmpty: the tree has keys; ErrOrder: a key is not greater than the one before. After another error the tree is empty, or, if that is
+// fabric.ErrUnknownOutcome, perhaps has all of the load. If it is empty, what was written is lost to the tree until this compute node closes it or
+// crashes. On replicated memory it waits at its beginning
 // for a memory node that is being replaced; one that is replaced later ends it, and the error says to load again. If a compute node crashes
 // between the two last operations, the tree is right, and slow until it is repaired.
 func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error {

@@ -39,7 +39,11 @@ func (c *Client) outlast(try func() error) error {
 	}
 	return c.session.Outlast(try, func(err error) error {
 		begun := func() bool { return c.uncertain || !c.t.h.OthersAnswer(c.l) }
-		return handle.Outlast(c.l, c.t.h.Parts, c.session.Since, err, begun, try)
+		err = handle.Outlast(c.l, c.t.h.Parts, c.session.Since, err, begun, try)
+		if c.uncertain {
+			err = handle.Begun(err)
+		}
+		return err
 	})
 }
 

@@ -11,10 +11,14 @@ func (c *Client) outlast(k *work, try func() error) error {
 		return try()
 	}
 	return c.session.Outlast(try, func(err error) error {
-		return handle.Outlast(c.l, []*handle.Part{k.n}, c.session.Since, err, func() bool { return k.begun }, func() error {
+		err = handle.Outlast(c.l, []*handle.Part{k.n}, c.session.Since, err, func() bool { return k.begun }, func() error {
 			*k = k.anew()
 			return try()
 		})
+		if k.begun {
+			err = handle.Begun(err)
+		}
+		return err
 	})
 }
 

@@ -16,6 +16,7 @@ type unsure struct {
 	n    *sim.Node
 	then func()
 	lost bool // it had the lock until the epoch ended
+	sure bool // that is all that it says
 }
 
 func (l *unsure) Ready(fabric.Addr) error { return nil }
@@ -33,6 +34,9 @@ func (l *unsure) Release(h *lock.Hold, before []fabric.Op) error {
 		then()
 		if err = fabric.ErrUnknownOutcome; l.lost {
 			err = errors.Join(err, lock.ErrLost, fabric.ErrStaleEpoch)
+		}
+		if l.sure {
+			err = errors.Join(lock.ErrLost, fabric.ErrStaleEpoch)
 		}
 	}
 	return err
@@ -118,13 +122,13 @@ func TestChangeUntilAPromotion(t *testing.T) {
 }
 
 // The primary begins anew with its memory before the term ends, when no backup can take its place: the client had the lock until then, but another had it after that, and has given the
-// backups what the primary had. The change is not made.
+// backups what the primary had. The change is not made. Its outcome is unknown, also where the release says that the lock is lost and no more.
 func TestChangeUntilARestart(t *testing.T) {
-	for _, op := range []string{"set", "delete", "touch"} {
+	for i, op := range []string{"set", "delete", "touch", "set", "delete", "touch"} {
 		w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 2, 3)
 		cfg := w.config()
 		cfg.Objects = 1
-		l := &unsure{Locker: cas.New(w.port(0), cas.Config{}), n: w.cns[0], lost: true}
+		l := &unsure{Locker: cas.New(w.port(0), cas.Config{}), n: w.cns[0], lost: true, sure: i >= 3}
 		c, err := w.open(0, cfg).Client(l)
 		wantErr(t, "client", err, nil)
 		c.SetNow(10)

@@ -58,6 +58,7 @@ type riderKey struct {
 type served struct {
 	laneKey
 	executed uint32 // frames before it have been executed; changed under the exec mutex of conn
+	first    uint32 // the first frame of the hello by which it was let in last; under Mu
 	conn     atomic.Pointer[laneConn]
 	gone     bool // its node has gone
 }
@@ -73,6 +74,16 @@ func (l *served) cut() {
 func (s *MemoryServer) forget(l *served) {
 	l.cut()
 	delete(s.lanes, l.laneKey)
+}
+
+// follows notes the first frame of a hello, or refuses one from before the lane was connected anew: the dial was given up, and the hello is late. Behind it, frames that are left on a
+// shared connection, and were issued again since, would be executed once more.
+func (l *served) follows(first uint32) error {
+	if int32(first-l.first) < 0 {
+		return fmt.Errorf("%w: a hello from before the lane was connected anew: it begins with frame %d, the last began with %d", ErrProtocol, first, l.first)
+	}
+	l.first = first
+	return nil
 }
 
 // maxGone is how many lanes of nodes that have gone are remembered: a node that comes back learns
@@ -218,8 +229,11 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 		return r, nil, err
 	}
 	if l == nil {
-		l = &served{laneKey: key, executed: uint32(g.number)} // nothing was
+		l = &served{laneKey: key, executed: uint32(g.number), first: uint32(g.number)} // nothing was
 		s.lanes[key] = l
+	}
+	if err := l.follows(uint32(g.number)); err != nil {
+		return r, nil, err
 	}
 	conn := newLaneConn(s, x, l, uint32(g.number))
 	r.known, r.number = true, uint64(l.executed)

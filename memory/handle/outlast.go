@@ -3,6 +3,7 @@ package handle
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/declock/declock/fabric"
@@ -60,6 +61,15 @@ func Outlast(l lock.Locker, parts []*Part, since fabric.Time, err error, begun f
 		}
 	}
 	return err
+}
+
+// Begun returns the error of an operation that has failed after it had begun to change something at backups: with fabric.ErrUnknownOutcome, for one of them may serve in a later epoch, with
+// the change. The error of a release does not say so if the lock was lost before.
+func Begun(err error) error {
+	if errors.Is(err, fabric.ErrUnknownOutcome) || !isOf(err, fabric.ErrNodeDown, fabric.ErrStaleEpoch, fabric.ErrFenced, fabric.ErrClosed, fabric.ErrInterrupted, lock.ErrLost, lock.ErrMemoryLost) {
+		return err // it says so, or it is an answer
+	}
+	return fmt.Errorf("%w: backups may have the change: %w", fabric.ErrUnknownOutcome, err)
 }
 
 func attachAll(l lock.Locker, parts []*Part, until fabric.Time) (ok bool, stop error) {
