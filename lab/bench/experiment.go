@@ -138,7 +138,7 @@ func (r Row) Text(name string) string {
 	return fmt.Sprint(v)
 }
 
-// MarshalJSON implements json.Marshaler: one flat object, parameters first, then the metrics, each
+// MarshalJSON implements json.Marshaler: one flat object, parameters first, then how many seeds it has, then the metrics, each
 // with the half width of its confidence interval as NAME_ci95 if there are several seeds.
 func (r Row) MarshalJSON() ([]byte, error) {
 	var b strings.Builder
@@ -154,6 +154,13 @@ func (r Row) MarshalJSON() ([]byte, error) {
 	err := put("experiment", r.Experiment)
 	for _, p := range r.Params {
 		err = cmp.Or(err, put(p.Name, p.Value))
+	}
+	seeds := 0
+	for _, e := range r.Metrics {
+		seeds = max(seeds, e.N)
+	}
+	if err = cmp.Or(err, put("seeds", seeds)); err != nil {
+		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Metrics)) {
 		e := r.Metrics[name]

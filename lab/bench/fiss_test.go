@@ -123,3 +123,17 @@ func TestFissRecoverySteps(t *testing.T) {
 		t.Errorf("%d of 6 locks have been granted to others, the last at %d; the recovery ended at %d", f.free, f.last, f.steps[3].to)
 	}
 }
+
+// Transactions of TPC-C are measured in the same window with all locks, which begins once those that wait for each other have been given up, also in quick runs.
+func TestFissWindow(t *testing.T) {
+	for _, o := range []Options{{}, {Quick: true}} {
+		for _, of := range fissTxns {
+			first := of.micro(o, fissLocks[0])
+			for _, lock := range fissLocks {
+				if m := of.micro(o, lock); m.WarmupNs != first.WarmupNs || m.WindowNs != first.WindowNs || of.fixed && (m.WarmupNs < txnPatience+2*fabric.Millisecond || m.WindowNs < 3*fabric.Millisecond) {
+					t.Errorf("%s, %s, %+v: a window of %d ns after %d; of %s %d after %d", of.trace, lock, o, m.WindowNs, m.WarmupNs, fissLocks[0], first.WindowNs, first.WarmupNs)
+				}
+			}
+		}
+	}
+}

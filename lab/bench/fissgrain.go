@@ -46,6 +46,10 @@ var expFiss17a = &Experiment{
 		}{{"RM, uniform", 1.99}, {"RM, Zipf", 1.26}} {
 			at := rows.Where("part", c.part)
 			peak := func(lock string) Row { return at.Where("lock", lock).Max("mops") }
+			fastest := missing // unless there are more and fewer than in the paper
+			if at.Find("lock", "netlock", "locks", 10_000).Metrics != nil && at.Find("lock", "netlock", "locks", 100).Metrics != nil {
+				fastest = valueOf(peak("netlock"), "locks")
+			}
 			note := queues + fmt.Sprintf("the peaks are at %s locks of fiss, %s of netlock, %s of declock. ", Figure(peak("fiss").Value("locks")), Figure(peak("netlock").Value("locks")), Figure(peak("declock").Value("locks"))) +
 				both(at, "fiss", "netlock", "locks", "mops") + "; " + both(at, "declock", "declock-tf", "locks", "mops")
 			claims = append(claims, Claim{Text: c.part + ": FissLock's peak over NetLock's", Unit: "x", Paper: c.paper, Note: note}.Near(Ratio(peak("fiss"), peak("netlock"), "mops"), 1.25))
@@ -53,7 +57,7 @@ var expFiss17a = &Experiment{
 				claims = append(claims, Claim{Text: c.part + ": FissLock's peak over its throughput with the fewest locks", Unit: "x", Paper: 5.4, Note: note}.AtLeast(Ratio(peak("fiss"), at.Find("lock", "fiss", "locks", 100), "mops"), 2.7),
 					Claim{Text: c.part + ", 1,000 locks: messages of FissLock's busiest agent over the mean: agents that migrate balance the load", Unit: "x", Paper: 1, Note: gather + inWords(at, "fiss", "locks", "busiest_agent") + "; " + inWords(at, "fiss", "locks", "acquire_p99_us")}.
 						AtMost(valueOf(at.Find("lock", "fiss", "locks", 1000), "busiest_agent"), 1.5),
-					Claim{Text: c.part + ": NetLock is fastest with so many locks", Paper: 1000, Note: note}.Within(valueOf(peak("netlock"), "locks"), 1000, 10_000))
+					Claim{Text: c.part + ": NetLock is fastest with so many locks", Paper: 1000, Note: note}.Near(fastest, 2))
 			}
 			claims = append(claims, Claim{Own: true, Text: c.part + ": declock's peak over the best other's", Unit: "x", Note: note}.AtLeast(cmp.Or(Ratio(peak("declock"), Rows{peak("fiss"), peak("netlock")}.Max("mops"), "mops"), missing), 1))
 		}

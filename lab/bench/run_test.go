@@ -312,3 +312,18 @@ func TestSweepsOfOthers(t *testing.T) {
 		t.Errorf("delays %v", got)
 	}
 }
+
+// A row in JSON says how many seeds it has.
+func TestRowSeeds(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		var list []float64
+		for i := range n {
+			list = append(list, float64(i))
+		}
+		out, err := json.Marshal(Row{Experiment: "x", Params: Params{{"lock", "cas"}}, Metrics: map[string]Estimate{"mops": estimate(list)}})
+		var v map[string]any
+		if err = errors.Join(err, json.Unmarshal(out, &v)); err != nil || v["seeds"] != float64(n) {
+			t.Errorf("%d seeds: %s, %v", n, out, err)
+		}
+	}
+}

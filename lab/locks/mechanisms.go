@@ -229,8 +229,11 @@ func parLock(kind server.Kind, workers int) func(*Config) (*System, error) {
 func fissLock(registers, workers int) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
 		cfg := fiss.Config{Plain: !c.Tokens, Locks: registers, Server: server.Config{Workers: workers, ServiceNs: c.ServerNs, Homes: c.CNs}}
-		if many := slotsOfClient * c.Clients; many > 1024 { // transactions that hold many locks
-			cfg.Slots, cfg.MemoryBits = min(many, 4096), 20<<23
+		if many := slotsOfClient * c.Clients; many > fiss.DefaultSlots { // transactions that hold many locks
+			cfg.Slots = min(many, fiss.MaxSlots)
+		}
+		if cfg.Slots > 1024 { // of all machines, which take more registers than are published
+			cfg.MemoryBits = 20 << 23
 		}
 		return &System{layout: cfg.Layout(), join: func(n fabric.Node) *Node { return Fiss(cfg)(n) }, program: func() (pswitch.Program, error) {
 			cfg.Device = true
@@ -340,7 +343,7 @@ func varied(name string) (Mechanism, bool) {
 	}
 	if registers, ok := strings.CutPrefix(name, "fiss:"); ok {
 		n, err := strconv.ParseUint(registers, 10, 20)
-		return Mechanism{Name: name, About: "FissLock with registers for so many locks; servers with a worker each have the others", setUp: fissLock(int(n), 1)}, err == nil && n > 0
+		return Mechanism{Name: name, About: "FissLock with registers for so many locks; a server on each compute node, of one worker and not 4, has the others", setUp: fissLock(int(n), 1)}, err == nil && n > 0
 	}
 	if name == "parlock:ro" {
 		return Mechanism{Name: name, About: "parlock, whose readers pass writers", setUp: parLock(server.ReadersFirst, ServerWorkers)}, true

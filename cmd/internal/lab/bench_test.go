@@ -115,6 +115,7 @@ rows: list of object
   release_p50_us: number
   remote_handovers: number
   retries_per_acquire: number
+  seeds: number
   settle_us: number
   steady: number
   theta: number

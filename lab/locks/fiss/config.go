@@ -32,17 +32,22 @@ type Config struct {
 	ResendNs fabric.Time
 }
 
+// DefaultSlots and MaxSlots are how many operations a machine has under way with the switch unless Config says otherwise, and at most.
+const (
+	DefaultSlots = 256
+	MaxSlots     = 1 << slotBits
+)
+
 // Defaults of Config.
 const (
 	defaultLocks  = 1 << 20
-	defaultSlots  = 256
 	defaultMemory = 12 << 23
 	defaultPasses = 16
 )
 
 func (c Config) withDefaults() Config {
 	c.Locks = cmp.Or(c.Locks, defaultLocks)
-	c.Slots = min(cmp.Or(c.Slots, defaultSlots), 1<<slotBits)
+	c.Slots = min(cmp.Or(c.Slots, DefaultSlots), MaxSlots)
 	c.IncarnationBits = cmp.Or(c.IncarnationBits, 32)
 	c.MemoryBits = cmp.Or(c.MemoryBits, defaultMemory)
 	c.Passes = cmp.Or(c.Passes, defaultPasses)

@@ -80,7 +80,7 @@ func (p *Pool) viewed(port fabric.Port) {
 // look notes which nodes are live, and whether one has gone since it last did: another may have its number by now.
 func (p *Pool) look() {
 	v := p.view()
-	any := v.Lost != p.lost
+	changed := v.Lost != p.lost
 	p.lost = v.Lost
 	for i := range p.last {
 		now := uint64(0)
@@ -91,10 +91,10 @@ func (p *Pool) look() {
 		default:
 			now = cmp.Or(p.incarnation(cn), p.last[i]) // 0: the next view does not have it
 		}
-		any = any || p.last[i] != 0 && p.last[i] != now
+		changed = changed || p.last[i] != 0 && p.last[i] != now
 		p.last[i] = now
 	}
-	if any {
+	if changed {
 		p.gone = v.Epoch
 	}
 }
