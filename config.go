@@ -16,13 +16,14 @@ type StoreConfig struct {
 	Nodes []fabric.MemID
 	// Objects is how many objects the index of a store that is made is for, segments among them, on all memory nodes together; 0 is 65536. More find room, at one more round trip.
 	Objects uint64
-	// MaxValue is the largest value in bytes, up to objstore.MaxValueBytes; 0 is that of the store, or, to make it, 1 MiB. A store that is there must have the same.
+	// MaxValue is the largest value in bytes, up to objstore.MaxValueBytes; 0 is that of the store, or, to make it, 1 MiB. Another one than the store has is objstore.ErrGeometry.
 	MaxValue uint32
 	// Segment is how long segments of larger values are, at most: 64 bytes to 4 MiB. 0 is that of the store, or, to make it, 2.2 MiB if MaxValue needs segments, else no value has some.
 	Segment uint32
 	// MemoryLimit bounds the bytes of objects and overflow blocks on each memory node of a store that is made; 0 is all of its memory but the reserve.
 	MemoryLimit uint64
 	// OpenSlots makes a store in which sets of keys that have been there for a while need no lock. It counts where memory is not replicated and no values have segments.
+	// A program that does not know of it takes such a store for damaged. A store that is there keeps its own choice.
 	OpenSlots bool
 	// Existing: what is not there is memory.ErrNotFound, and is not made.
 	Existing bool
@@ -51,17 +52,18 @@ func (cfg *StoreConfig) of(c *Cluster, name string) (objstore.Config, error) {
 	}, nil
 }
 
-// A TreeConfig says how [Cluster.Tree] opens a tree, or makes it. The zero value is good for keys of up to 128 bytes on all memory nodes.
+// A TreeConfig says how [Cluster.Tree] opens a tree, or makes it. The zero value is good for keys of up to 128 bytes on all memory nodes. Sizes that are 0 are those of
+// the tree that is there; one that is not 0 and not that of the tree is btree.ErrGeometry.
 type TreeConfig struct {
 	// Nodes are the memory nodes of the tree, as those of a store.
 	Nodes []fabric.MemID
-	// MaxKey is the largest key in bytes, up to btree.MaxKeySize; 0 is 128.
+	// MaxKey is the largest key in bytes, up to btree.MaxKeySize; 0 is that of the tree, or, to make it, 128.
 	MaxKey int
-	// NodeSize is the size of a node in bytes, a multiple of 8; 0 is 1024, or more if the largest keys need it.
+	// NodeSize is the size of a node in bytes, a multiple of 8; 0 is that of the tree, or, to make it, 1024, or more if the largest keys need it.
 	NodeSize int
-	// MaxInline is the largest value in bytes that lies in its leaf; 0 is a sixteenth of a node.
+	// MaxInline is the largest value in bytes that lies in its leaf; 0 is that of the tree, or, to make it, a sixteenth of a node.
 	MaxInline int
-	// MemoryLimit bounds the bytes of nodes and large values on each memory node of a tree that is made; 0 is all of its memory but the reserve.
+	// MemoryLimit bounds the bytes of nodes and large values on each memory node of a tree that is made; 0 is all of its memory but the reserve. A tree that is there keeps its own.
 	MemoryLimit uint64
 	// Existing: what is not there is memory.ErrNotFound, and is not made.
 	Existing bool

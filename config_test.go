@@ -1,6 +1,7 @@
 package declock
 
 import (
+	"cmp"
 	"errors"
 	"reflect"
 	"slices"
@@ -11,35 +12,45 @@ import (
 	"github.com/declock/declock/objstore"
 )
 
-// Each field of a StoreConfig and a TreeConfig comes to the store and the tree, and these have no other but what the cluster fills in, and what is for experiments.
+// Each field of a StoreConfig and a TreeConfig comes to the field of the store and the tree that has its name, and these have no other but what the cluster fills in, and what is for
+// experiments.
 func TestConfigsAreWhole(t *testing.T) {
 	c, _ := openPools(t)
 	var st StoreConfig
 	var tr TreeConfig
+	names := map[string]string{"LockTimeout": "LockTimeoutNs", "AccessRefresh": "AccessRefreshS"}
 	fill := func(v reflect.Value, want func() reflect.Value, internal ...string) {
 		t.Helper()
 		v = v.Elem()
 		for i := range v.NumField() {
-			f := v.Field(i)
+			f, name := v.Field(i), v.Type().Field(i).Name
 			before := want()
+			value := uint64(7 + i) // of no other field
 			switch f.Kind() {
 			case reflect.Bool:
 				f.SetBool(true)
 			case reflect.Slice:
 				f.Set(reflect.MakeSlice(f.Type(), 1, 1))
 			case reflect.Int, reflect.Int64:
-				f.SetInt(int64(7 * time.Second))
-			default:
-				f.SetUint(7)
-			}
-			after, changed := want(), 0
-			for k := range before.NumField() {
-				if x := after.Field(k); x.Kind() != reflect.Func && !reflect.DeepEqual(before.Field(k).Interface(), x.Interface()) {
-					changed++
+				if f.Type() == reflect.TypeFor[time.Duration]() {
+					value *= uint64(time.Second)
 				}
+				f.SetInt(int64(value))
+			default:
+				f.SetUint(value)
 			}
-			if changed != 1 {
-				t.Errorf("%v.%s changes %d fields", v.Type(), v.Type().Field(i).Name, changed)
+			to := cmp.Or(names[name], name)
+			if x := want().FieldByName(to); !x.IsValid() {
+				t.Errorf("%v.%s: there is no %s", v.Type(), name, to)
+			} else if to == "AccessRefreshS" && x.Uint() != value/uint64(time.Second) {
+				t.Errorf("%v.%s: %s is %v of %v", v.Type(), name, to, x, f)
+			} else if to != "AccessRefreshS" && !reflect.DeepEqual(x.Convert(f.Type()).Interface(), f.Interface()) {
+				t.Errorf("%v.%s: %s is %v of %v", v.Type(), name, to, x, f)
+			}
+			for k, after := 0, want(); k < before.NumField(); k++ {
+				if x := after.Field(k); after.Type().Field(k).Name != to && x.Kind() != reflect.Func && !reflect.DeepEqual(before.Field(k).Interface(), x.Interface()) {
+					t.Errorf("%v.%s changes %s", v.Type(), name, after.Type().Field(k).Name)
+				}
 			}
 		}
 		unset := []string{}

@@ -29,8 +29,9 @@ var ErrNoSession = errors.New("declock: no session is free")
 // processor's caches. Callers that find none are served in the order in which they came.
 //
 // A Cluster has two: one for operations on stores and trees, which give their session back before they return, so that their
-// callers never wait for each other in a circle; and one for locks, whose guards keep their session until Unlock. What calls code of the user while it has a session, as a
-// bulk load does, opens one of its own (shared.apart).
+// callers never wait for each other in a circle; and one for locks, whose guards keep their session until Unlock. Functions given to Store.Use and
+// Store.Update run while a session of the first is out, and so must not use the cluster, nor wait for what does. The sequences of a
+// bulk load may: it opens sessions of its own (shared.apart). Other user code, such as readers and writers of large values, runs between operations.
 type pool struct {
 	c       *Cluster
 	guarded bool // sessions are out for as long as their users like: see ErrNoSession

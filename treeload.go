@@ -18,12 +18,18 @@ const (
 	loadHelpers = 32 // sessions that all loads of a Cluster have, besides the first of each
 )
 
-// BulkLoad puts sorted keys into an empty tree, much faster than puts do. No client sees any of them before all are there, also if the process crashes; puts of others wait
-// meanwhile. [btree.Client.BulkLoad] says which errors there are, and what the sequences may do.
+// BulkLoad puts sorted keys into an empty tree, much faster than puts do. No client sees any of them before all are there, also if the
+// process crashes; puts of others wait meanwhile. [btree.Client.BulkLoad] says which errors there are, and what the sequences may do.
 //
-// Up to 8 parts are loaded at a time, each in a goroutine of its own: a sequence that panics there ends the program. All keys of a part are greater than those of the parts before it: else btree.ErrOrder. Parts have sessions of
-// their own, which WithSessions does not bound: the first has one, and the others have 32 in all loads of the Cluster, and wait for none. So sequences may use stores, locks and other trees, and load these. What changes the
-// first leaf of the tree itself waits for the load, and must not be waited for.
+// Up to 8 parts are loaded at a time, by the goroutine that calls BulkLoad and up to 7 others. A sequence that panics in one of those ends
+// the program. All keys of a part are greater than those of the parts before it: else btree.ErrOrder.
+//
+// These goroutines have sessions of their own, which WithSessions does not bound: the caller's has one, and the others have 32 in all loads
+// of the Cluster; where there is none for them, the load goes on without. So sequences may use stores, locks and other trees, and load these.
+// What changes the first leaf of the tree itself waits for the load, and must not be waited for.
+//
+// A load does not wait for the caller's session, as other operations do for one of the pool: if there is no room for it, the load is
+// cn.ErrTooManySessions (of policy cql, when as many are open as lock queues have room for) or fabric.ErrTooManyClients, and may be tried again.
 //
 // A sequence that cannot go on ends ctx, as by context.WithCancelCause, and stops: then the tree stays empty, and the error wraps the cause.
 func (t *Tree) BulkLoad(ctx context.Context, o btree.BulkOptions, parts ...iter.Seq2[[]byte, []byte]) error {

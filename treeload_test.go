@@ -14,6 +14,7 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/btree"
+	"github.com/declock/declock/cn"
 	"github.com/declock/declock/lock"
 )
 
@@ -392,4 +393,34 @@ func timeOfLoad(b *testing.B, c *declock.Cluster, name string, parts []iter.Seq2
 		b.Fatal(err)
 	}
 	return took
+}
+
+// A load does not wait for the session of its caller: where there is no room for it, that is an error, and the load is made when there is.
+func TestTreeBulkLoadWithoutRoom(t *testing.T) {
+	c, _ := open(t, declock.WithPolicy("cql"))
+	ctx := t.Context()
+	tr, err := c.Tree(ctx, "t", declock.TreeConfig{MaxKey: 8, MaxInline: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var taken []*declock.Session
+	for len(taken) < 10_000 {
+		s, err := c.Session()
+		if errors.Is(err, cn.ErrTooManySessions) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken = append(taken, s)
+	}
+	if err := tr.BulkLoad(ctx, btree.BulkOptions{}, partsOf(100, 4)...); !errors.Is(err, cn.ErrTooManySessions) {
+		t.Errorf("without room: %v", err)
+	}
+	if err := taken[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.BulkLoad(ctx, btree.BulkOptions{}, partsOf(100, 4)...); err != nil {
+		t.Errorf("with room for the caller's: %v", err)
+	}
 }

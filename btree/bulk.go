@@ -32,9 +32,10 @@ func (c *Client) BulkLoad(pairs iter.Seq2[[]byte, []byte], o BulkOptions) error 
 	return c.BulkLoadParts(1, o, func(b *Bulk) error { return b.Part(0, c, pairs) })
 }
 
-// BulkLoadParts is BulkLoad of several parts, each of them a sequence of its own, which clients write beside each other: load calls [Bulk.Part] for each part that has keys, and
-// returns when all these calls have returned, with an error if the tree is to stay empty. The tree is empty until load has returned, and has all parts afterwards. If one of the calls has failed,
-// or has not returned, the load fails, whatever load returns.
+// BulkLoadParts is BulkLoad of several parts, each of them a sequence of its own, which clients write beside each other: load calls
+// [Bulk.Part] for each part that has keys, and returns when all these calls have returned, with an error if the tree is to stay empty.
+// The tree is empty until load has returned, and has all parts afterwards. If one of the calls has failed, or has not returned, the load
+// fails, whatever load returns.
 func (c *Client) BulkLoadParts(parts int, o BulkOptions, load func(*Bulk) error) error {
 	if err := c.start(nil, nil); err != nil {
 		return err
@@ -72,10 +73,11 @@ func (c *Client) BulkLoadParts(parts int, o BulkOptions, load func(*Bulk) error)
 	return b.replaced(b.publish(l))
 }
 
-// A Bulk is a bulk load of several parts. No other client can reach what clients of the compute node write of it, until the one that has the lock of the first leaf publishes all of it
-// together. So a crash leaves nothing of it, and what the others write needs no lock. That client is in an operation from before they take any memory until it has published what they took: a round
-// of reclamation waits for that (package memory/reclaim). And the lock is held from before they write anything: a copier to a new backup, which goes through the first leaf, was
-// there before, and then they write to that backup, too, or it copies what is there afterwards.
+// A Bulk is a bulk load of several parts. No other client can reach what clients of the compute node write of it, until the one that has
+// the lock of the first leaf publishes all of it together. So a crash leaves nothing of it, and what the others write needs no lock. That
+// client is in an operation from before they take any memory until it has published what they took: a round of reclamation waits for
+// that (package memory/reclaim). And the lock is held from before they write anything: a copier to a new backup, which goes through the
+// first leaf, was there before, and then they write to that backup, too, or it copies what is there afterwards.
 type Bulk struct {
 	c     *Client // that has the lock
 	most  int     // bytes of a node
@@ -84,8 +86,9 @@ type Bulk struct {
 	first atomic.Pointer[error] // of such calls
 }
 
-// Part writes the pairs of a part, the i-th from 0 on: they are sorted, and their keys are greater than those of all parts before. c is a client of the same tree of this compute node, or the one that loads; a client
-// writes one part at a time, and is refused other operations meanwhile. The sequence is as that of BulkLoad. After an error the load fails.
+// Part writes the pairs of a part, the i-th from 0 on: they are sorted, and their keys are greater than those of all parts before. c is a
+// client of the same tree of this compute node, or the one that loads; a client writes one part at a time, and is refused other
+// operations meanwhile. The sequence is as that of BulkLoad. After an error the load fails.
 func (b *Bulk) Part(i int, c *Client, pairs iter.Seq2[[]byte, []byte]) error {
 	b.cut.Add(1)
 	if err := b.part(i, c, pairs); err != nil {
@@ -128,7 +131,8 @@ func (b *Bulk) part(i int, c *Client, pairs iter.Seq2[[]byte, []byte]) error {
 	case c.t != b.c.t && b.c.t.h.Lost(): // the client is of the tree as it has been opened since
 		return b.c.gone(&b.c.t.h)
 	case c.t != b.c.t || i < 0 || i >= len(b.parts) || b.parts[i] != nil:
-		return fmt.Errorf("btree: part %d of %d of a bulk load: %w: there is no such part, it has been loaded, or the client is of another tree", i, len(b.parts), lock.ErrMisuse)
+		return fmt.Errorf("btree: part %d of %d of a bulk load: %w: there is no such part, it has been loaded, or the client is of another tree",
+			i, len(b.parts), lock.ErrMisuse)
 	}
 	// What the sequence yields may lie where the last operation put its result: in c.leaf, or in c.value.
 	if result := c.value; result != nil {
@@ -166,8 +170,8 @@ func (b *Bulk) begin() error {
 	return nil
 }
 
-// replaced says what to do if a load has failed because a memory node was replaced. It is not done here: the first leaf may have been another client's meanwhile, and a new backup may lack what was
-// written before.
+// replaced says what to do if a load has failed because a memory node was replaced. It is not done here: the first leaf may have been another
+// client's meanwhile, and a new backup may lack what was written before.
 func (b *Bulk) replaced(err error) error {
 	switch {
 	case err == nil || !b.c.t.h.Replicated() || !handle.Replaced(err):
@@ -178,8 +182,8 @@ func (b *Bulk) replaced(err error) error {
 	return fmt.Errorf("btree: bulk load: a memory node was replaced meanwhile, and the tree is empty: load again: %w", err)
 }
 
-// load has the parts written. The client's session is free meanwhile: sequences may use it. If load does not come back (it panics, or ends its goroutine), the lock is released
-// and what has been written is given up.
+// load has the parts written. The client's session is free meanwhile: sequences may use it. If load does not come back (it panics, or ends
+// its goroutine), the lock is released and what has been written is given up.
 func (b *Bulk) load(load func(*Bulk) error) error {
 	c := b.c
 	back := false
@@ -213,7 +217,8 @@ func (b *Bulk) lose() {
 	}
 }
 
-// A loader builds a part of a tree from left to right: one node of each level is being filled. What is behind the first part has leaves only, and the separators of these.
+// A loader builds a part of a tree from left to right: one node of each level is being filled. What is behind the first part has leaves
+// only, and the separators of these.
 type loader struct {
 	c      *Client
 	most   int
@@ -395,8 +400,8 @@ func (l *loader) add(level int, key, before, rec []byte) error {
 	return nil
 }
 
-// highest returns the size of the largest high fence that a node may get whose last key is key: in a leaf the shortest key that is above it and not above the next one, unless that is
-// the first of a part; else any key.
+// highest returns the size of the largest high fence that a node may get whose last key is key: in a leaf the shortest key that is above it
+// and not above the next one, unless that is the first of a part; else any key.
 func (l *loader) highest(level int, key []byte) int {
 	if level > 0 || l.parts > 1 {
 		return l.c.t.geo.maxKey

@@ -36,7 +36,7 @@ type Config struct {
 	// more find room in overflow blocks, at one more round trip. 0 is 65536. It counts when the store is made: one that
 	// is there keeps its index, of whatever size (Store.Objects).
 	Objects uint64
-	// MaxValue is the largest value in bytes, up to MaxValueBytes; 0 is 1 MiB. A store that is there must have the same.
+	// MaxValue is the largest value in bytes, up to MaxValueBytes; 0 is that of the store that is there, or, to make it, 1 MiB. Another one than that of the store is ErrGeometry.
 	MaxValue uint32
 	// Segment is how long segments are, at most, of larger values (segments.go): 64 bytes to 4 MiB. 0 is 2.2 MiB if MaxValue needs it, else no value has segments; in a store that
 	// is there, what that has.

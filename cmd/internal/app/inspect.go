@@ -257,13 +257,11 @@ func (l *looking) openStore(name string) (*objstore.Client, error) {
 
 // store opens an object store that is there.
 func (l *looking) store(name string) (*declock.Store, error) {
-	r := l.cluster.Node().Regions()[0]
-	e, err := r.Lookup(l.session.Port(), name, memory.KindStore)
+	st, err := l.cluster.Store(l.ctx, name, declock.StoreConfig{Existing: true, CacheEntries: -1})
 	if err != nil {
 		return nil, fmt.Errorf("object store %q: %w", name, err)
 	}
-	// Word 4 of a store's root entry is the largest value; all else follows what is there.
-	return l.cluster.Store(l.ctx, name, declock.StoreConfig{MaxValue: uint32(e.Info[4]), CacheEntries: -1})
+	return st, nil
 }
 
 func (i *inspector) bucket(l *looking, arg string) error {
