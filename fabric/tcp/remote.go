@@ -60,8 +60,9 @@ func (n *node) trunksTo(host member.Incarnation) []*trunk {
 		}
 	}
 	list := make([]*trunk, n.o.Lanes)
+	said := new(atomic.Bool)
 	for i := range list {
-		list[i] = newTrunk()
+		list[i] = newTrunk(said)
 	}
 	return list
 }

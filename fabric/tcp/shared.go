@@ -68,7 +68,7 @@ func (c *laneConn) executeOf(to *laneConn, h *header, body []byte, n *workerStat
 	start := len(c.out)
 	if behind > 0 && !to.isCut() { // the other lanes go on
 		to.ends.Store(true)
-		c.s.o.Report(fmt.Errorf("connection from %v: %w: frame %d of a lane to %v, where %d is due", c.stream.Load().remote, ErrProtocol, uint32(h.number), to.region.id, to.expect))
+		c.missed = append(c.missed, fmt.Errorf("connection from %v: %w: frame %d of a lane to %v, where %d is due", c.stream.Load().remote, ErrProtocol, uint32(h.number), to.region.id, to.expect))
 	}
 	if to == nil || to.isCut() || behind < 0 {
 		c.out = append(c.out, make([]byte, headerSize)...)

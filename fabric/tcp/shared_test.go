@@ -3,6 +3,7 @@ package tcp
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,8 +28,8 @@ func (g *group) copyOf1(ops ...fabric.Op) (fabric.Pending, error) {
 }
 
 // newSharing returns a group in which memory node 0 serves number 0, and has a backup of number 1, and the lanes of a compute node to both.
-func newSharing(t *testing.T) (g *group, own, other *lane) {
-	g = newSilenceGroup(t)
+func newSharing(t *testing.T, mn0 ...func(*Options)) (g *group, own, other *lane) {
+	g = newSilenceGroup(t, mn0...)
 	peertest.Await(t, "number 1 is served", func() bool {
 		return g.port.Reattach(1, g.n.MemoryEpoch(1)) == nil && g.port.Do([]fabric.Op{fabric.Load(wordOf1)}) == nil
 	})
@@ -264,7 +265,19 @@ func TestLaneLetInWhileAFrameIsExecuted(t *testing.T) {
 
 // A frame comes of which those before are missing: its lane is cut, and connected anew. It is not executed, and the other lanes go on.
 func TestMissingFrameCutsOneLane(t *testing.T) {
-	g, own, other := newSharing(t)
+	reports := make(chan bool, 10)
+	var shared atomic.Pointer[laneConn]
+	g, own, other := newSharing(t, func(o *Options) {
+		o.Report = func(error) {
+			c := shared.Load()
+			free := c != nil && c.exec.TryLock()
+			if free {
+				c.exec.Unlock()
+			}
+			reports <- free
+		}
+	})
+	shared.Store(g.p.sharedOf(g.n))
 	wire, conn, first := own.wire.Load(), own.conn.Load(), g.served(g.p, own)
 	wire.mu.Lock()
 	wire.writing = true // nothing is written
@@ -291,6 +304,9 @@ func TestMissingFrameCutsOneLane(t *testing.T) {
 	if own.conn.Load() == conn {
 		t.Error("the lane was not connected anew")
 	}
+	if free := <-reports; !free {
+		t.Error("what reports a missing frame keeps others from executing")
+	}
 	if got := g.word(g.p); got != 2 {
 		t.Errorf("2 FAAs were executed %d times", got)
 	}
@@ -301,7 +317,7 @@ func TestMissingFrameCutsOneLane(t *testing.T) {
 
 // A lane that ends does not wait while another connects the wire that they are to share.
 func TestJoinOfALaneThatEnds(t *testing.T) {
-	tr := newTrunk()
+	tr := newTrunk(new(atomic.Bool))
 	tr.turn <- struct{}{} // another does
 	ctx, cancel := context.WithCancel(t.Context())
 	joined := make(chan *wire, 1)
@@ -317,20 +333,38 @@ func TestJoinOfALaneThatEnds(t *testing.T) {
 	}
 }
 
-// Lanes that cannot share a connection go on without, and that is reported once.
+// Lanes that cannot share a connection go on without. That is reported once for all lanes to the memory node, whatever the errors are, and again when they could meanwhile.
 func TestNoSharedConnectionIsReported(t *testing.T) {
 	reports := make(chan error, 10)
 	g := newGroupWith(t, func(*Options) {}, func(*Options) {}, func(o *Options) { o.Report = func(err error) { reports <- err } })
 	x := remoteOf(g.n, 0)
-	r := &remote{n: x.n, Remote: peer.Remote{Node: x.Node, Served: x.Served}}
-	r.MN.Incarnation++ // it was there before
-	tr := newTrunk()
-	for range 2 {
-		if tr.join(&lane{r: r, ctx: t.Context()}) != nil {
-			t.Fatal("it is on a wire")
+	of := func(change func(*peer.Served)) *lane {
+		r := &remote{n: x.n, Remote: peer.Remote{Node: x.Node, Served: x.Served}}
+		change(&r.Served)
+		return &lane{r: r, ctx: t.Context()}
+	}
+	before := of(func(m *peer.Served) { m.MN.Incarnation++ }) // it was there before
+	away := of(func(m *peer.Served) { m.MN.Addr = "127.0.0.1:1" })
+	said := new(atomic.Bool)
+	expect := func(want int, lanes ...*lane) {
+		t.Helper()
+		for _, l := range lanes {
+			for range 2 {
+				if newTrunk(said).join(l) != nil {
+					t.Fatal("it is on a wire")
+				}
+			}
+		}
+		if n := len(reports); n != want {
+			t.Errorf("%d reports, want %d", n, want)
 		}
 	}
-	if n := len(reports); n != 1 {
-		t.Errorf("%d reports", n)
+	expect(1, before, away)
+	there := of(func(*peer.Served) {})
+	w := newTrunk(said).join(there)
+	if w == nil {
+		t.Fatal("it is on no wire")
 	}
+	w.leave(there)
+	expect(2, away, before)
 }

@@ -14,8 +14,12 @@ import (
 const silentAfter = 160 * time.Millisecond
 
 // newSilenceGroup is newGroup with number 1 replicated, too, so that either memory node may be given up; compute nodes suspect what is silent.
-func newSilenceGroup(t *testing.T) *group {
-	g := newGroupWith(t, func(*Options) {}, func(o *Options) { o.Replicas = 2 }, func(o *Options) { o.SilentAfter, o.DeadAfter = silentAfter, 20*time.Second })
+func newSilenceGroup(t *testing.T, mn0 ...func(*Options)) *group {
+	g := newGroupWith(t, func(o *Options) {
+		for _, change := range mn0 {
+			change(o)
+		}
+	}, func(o *Options) { o.Replicas = 2 }, func(o *Options) { o.SilentAfter, o.DeadAfter = silentAfter, 20*time.Second })
 	peertest.Await(t, "a backup of number 1", func() bool {
 		x := g.State().Group(1)
 		if x == nil || !x.Serving || len(x.Replicas) < 2 {

@@ -77,6 +77,9 @@ func TestSharedStorm(t *testing.T) {
 		_ = o.measure()
 		out := r.nic.perform(&o, nil, &counts{})
 		got := uint64(out[0]) | uint64(out[1])<<8 | uint64(out[2])<<16
+		if sum < clients*tries/2 { // rarely is more than one in a hundred under way where a lane breaks
+			t.Errorf("lane %d: %d of %d FAAs have succeeded", k, sum, clients*tries)
+		}
 		if got < sum || got > sum+maybe {
 			t.Errorf("lane %d: %d FAAs have succeeded, %d may have, and %d were executed", k, sum, maybe, got)
 		}

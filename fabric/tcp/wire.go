@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/internal/peer"
 )
 
@@ -53,10 +54,10 @@ func (n *node) newWire(conn *stream, shared bool) *wire {
 type trunk struct {
 	turn chan struct{} // has a token while a lane joins: others wait for it, unless they end
 	wire *wire
-	why  string // it could not be connected, as was reported
+	said *atomic.Bool // of all trunks to the memory node: no wire could be connected, which was reported, and none has been since
 }
 
-func newTrunk() *trunk { return &trunk{turn: make(chan struct{}, 1)} }
+func newTrunk(said *atomic.Bool) *trunk { return &trunk{turn: make(chan struct{}, 1), said: said} }
 
 // join puts a lane on the wire, which is connected if there is none. It returns nil if that cannot be, or the lane has ended.
 func (t *trunk) join(l *lane) *wire {
@@ -72,13 +73,13 @@ func (t *trunk) join(l *lane) *wire {
 		h.target = target{}
 		s, _, err := dial(l.ctx, &r.n.Config, peer.MemoryNode(r.Host, r.MN.Addr), h, true)
 		if err != nil {
-			if l.ctx.Err() == nil && t.why != err.Error() {
-				t.why = err.Error()
+			if l.ctx.Err() == nil && (errors.Is(err, fabric.ErrFenced) || !t.said.Swap(true)) {
 				r.failed(fmt.Errorf("lanes share no connection: %w", err))
 			}
 			return nil
 		}
-		t.wire, t.why = r.n.newWire(s, true), ""
+		t.wire = r.n.newWire(s, true)
+		t.said.Store(false)
 	}
 	if !t.wire.join(l) {
 		return nil

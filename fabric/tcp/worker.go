@@ -41,6 +41,7 @@ type laneConn struct {
 	out     []byte
 	waiting bool        // for room, not for frames
 	riders  []*laneConn // whose frames have come here
+	missed  []error     // frames that were missing; to be reported when exec is free
 
 	sent atomic.Uint64 // writes of answers so far
 
@@ -186,6 +187,10 @@ func (c *laneConn) turn(n *workerStats) (more bool, err error) {
 	drained := false
 	for range readsPerTurn {
 		full, err := c.execute(n)
+		for _, missed := range c.missed {
+			c.s.o.Report(missed)
+		}
+		c.missed = nil
 		if err != nil {
 			return false, err
 		}
