@@ -137,3 +137,19 @@ func TestFissWindow(t *testing.T) {
 		}
 	}
 }
+
+// Quick runs have no verdict on 16,000 locks, which they do not measure.
+func TestFissRecoveryVerdicts(t *testing.T) {
+	var rows Rows
+	for _, lock := range []string{"fiss", "declock"} {
+		for _, held := range []int{160, 1600} {
+			us := Estimate{Mean: float64(held), N: 1}
+			rows = append(rows, Row{Params: Params{{"lock", lock}, {"held", held}}, Metrics: map[string]Estimate{"s1_us": us, "s2_us": us, "s3_us": us, "free_us": us}})
+		}
+	}
+	for i, c := range expFiss17b.Judge(rows) {
+		if judged := c.Verdict != NotMeasured; judged != (i == 2) {
+			t.Errorf("%s: %v", c.Text, c.Verdict)
+		}
+	}
+}
