@@ -209,7 +209,7 @@ func TestEstimate(t *testing.T) {
 	row := Row{Experiment: "x", Params: Params{{"lock", "cas"}, {"clients", 8}},
 		Metrics: map[string]Estimate{"mops": {1.23456, 0.1, 3}, "a": {2, 0, 1}}}
 	text, err := json.Marshal(row)
-	if want := `{"experiment":"x","lock":"cas","clients":8,"a":2,"mops":1.235,"mops_ci95":0.1}`; err != nil || string(text) != want {
+	if want := `{"experiment":"x","lock":"cas","clients":8,"seeds":3,"a":2,"mops":1.235,"mops_ci95":0.1}`; err != nil || string(text) != want {
 		t.Errorf("%s %v", text, err)
 	}
 }
