@@ -240,7 +240,7 @@ func (s *sock) SetWriteDeadline(time.Time) error { return nil }
 type switchConn struct{ net.Conn }
 
 // A ciphertext is what TLS reads from: a sock, but for the read that follows one which has taken all that there was: TLS asks for more each time until there is none. What comes
-// meanwhile is found by who waits for the socket: it is ready as long as there is something in it.
+// meanwhile is found by the client that waits for the socket, which is ready as long as there is something in it.
 type ciphertext struct {
 	*sock
 	drained bool // the next read finds nothing

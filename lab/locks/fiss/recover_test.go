@@ -80,7 +80,7 @@ func TestMachineFails(t *testing.T) {
 	r.want("once it has released", map[*ticket]phase{writer: holds})
 }
 
-// The registers of a switch that has failed are restored from the machines; who waits, waits.
+// The registers of a switch that has failed are restored from the machines; waiters go on waiting.
 func TestSwitchFails(t *testing.T) {
 	r := newRig(t, 3, Config{Device: true})
 	const other = theLock + 64
