@@ -55,6 +55,7 @@ func (n *fakeNode) Close() error              { n.table.CloseAll(); return nil }
 func (n *fakeNode) Fail() error               { n.ended = true; return n.Close() }
 
 func (n *fakeNode) MemoryEpoch(fabric.MemID) uint32 { return 0 } // not known
+func (n *fakeNode) Leased() bool                    { return true }
 
 func (n *fakeNode) Memory() (list []fabric.Memory) {
 	for i, m := range n.f.mems {

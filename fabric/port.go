@@ -253,6 +253,11 @@ type Node interface {
 	// epoch. 0: not known. It takes some nanoseconds, and allocates nothing.
 	MemoryEpoch(MemID) uint32
 
+	// Leased reports whether this node's lease lasts, by its own clock: while it does, no other node is granted what this one holds on
+	// replicated memory nodes (Memory.Term). A node that stood still may find that it has ended before any news says so. It takes some tens of
+	// nanoseconds, and allocates nothing. A node without a lease: true.
+	Leased() bool
+
 	// Close leaves the cluster: closes all Ports.
 	Close() error
 

@@ -162,7 +162,7 @@ func (x *local) over() bool { return x.incarnation.over.Load() }
 // Lost reports whether what a Hold holds has been lost: Table.OnLoss has been called, or is going to be. Any goroutine may ask while the Hold is held.
 func (k *Locker) Lost(h *lock.Hold) bool {
 	x, ok := h.Aux.(*local)
-	return ok && x.over()
+	return ok && (x.over() || k.lapsed(x.incarnation))
 }
 
 // attached returns the client's attachment to a memory node.
@@ -258,6 +258,16 @@ func (k *Locker) compare(mn fabric.MemID) {
 			k.incarnationOf(mn, epoch)
 		}
 	}
+}
+
+// lapsed ends all holds of the node if its lease has run out, and reports whether it has. A lock of a replicated memory node that stays on this node, or that
+// messages bring or take, needs no operation that would show it, and a node that stood still acts before any news can end its holds. No shard is locked.
+func (k *Locker) lapsed(l *incarnation) bool {
+	if l.term == 0 || k.node.Leased() {
+		return false
+	}
+	k.table.Fenced()
+	return true
 }
 
 // notice ends the incarnation of a memory node that has restarted.

@@ -197,9 +197,13 @@ func (k *Locker) deadlock(s *shard, r *lock.Request, sum uint64) bool {
 	return !r.Try && s.find(r.Lock, sum) != nil && slices.Contains(k.holding, r.Lock)
 }
 
-// hold makes the caller a holder, and executes its READs if that has not been done.
+// hold makes the caller a holder of a lock that the node has, and executes its READs if that has not been done.
 func (k *Locker) hold(s *shard, x *local, h *lock.Hold, r *lock.Request, token lock.Token) error {
 	k.becomeHolder(h, x, token)
+	if k.lapsed(x.incarnation) {
+		r.HandoffLen, r.Deferred = 0, 0
+		return errors.Join(fabric.ErrFenced, k.Release(h, nil))
+	}
 	k.stats.Acquires++
 	if len(r.Reads) == 0 && k.value == nil {
 		return nil

@@ -47,6 +47,7 @@ func (k *Locker) acquireRemote(s *shard, x *local, h *lock.Hold, r *lock.Request
 		if err == nil {
 			if ticket.InTrain() || ticket.Term != 0 { // no operation on the memory node shows that it has restarted
 				k.compare(r.Lock.MN())
+				k.lapsed(x.incarnation)
 			}
 			k.remoteGranted(s, x, h, &ticket)
 			if err = k.read(s, x, r); err != nil {
@@ -275,6 +276,11 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	slack := k.table.slackUs()
 	k.compare(h.Lock.MN())
 	s.mu.Lock()
+	if x.incarnation.term != 0 && (!x.alone() || x.ticket.InTrain()) && !k.node.Leased() { // alone, an operation shows it
+		s.mu.Unlock()
+		k.table.Fenced()
+		s.mu.Lock()
+	}
 	if x.over() {
 		return k.releaseLost(s, x)
 	}
@@ -285,8 +291,8 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	if x.ticket.InTrain() {
 		k.recordUnknown(x)
 	}
-	if x.holders == 1 && x.queue.head == nil && x.handoff.deferred == 0 {
-		return k.giveUp(s, x, before, nil) // no other client of this node is concerned
+	if x.alone() {
+		return k.giveUp(s, x, before, nil)
 	}
 	wait, rest, err := k.work(s, x, h, data, before, slack)
 	if x.over() { // since we looked: clients of the new incarnation may wait here
@@ -338,6 +344,9 @@ func (k *Locker) stays(x *local, slackUs int16) bool {
 	}
 	return k.table.policy.successor(x, slackUs) != nil
 }
+
+// alone reports whether the release of a local lock concerns no other client of the node.
+func (x *local) alone() bool { return x.holders == 1 && x.queue.head == nil && x.handoff.deferred == 0 }
 
 // handOver passes the lock from its last holder to a waiter of the node that
 // wants it in the same mode (lines 32 and 33), and to readers beside that.

@@ -36,7 +36,7 @@ const memoryEnv = "DECLOCK_TEST_MEMORY_NODE"
 func TestMain(m *testing.M) {
 	var start func(string) (io.Closer, error)
 	var with string
-	for role, f := range map[string]func(string) (io.Closer, error){etcdEnv: serveEtcd, memoryEnv: serveMemory, tightEnv: serveTight, holderEnv: hold, roomyEnv: serveRoomy, plainEnv: servePlain, replicaEnv: serveReplica, storeClientEnv: serveStoreClient, largeClientEnv: serveLargeClient, treeLoaderEnv: serveTreeLoader, rivalEnv: startRival} {
+	for role, f := range map[string]func(string) (io.Closer, error){etcdEnv: serveEtcd, memoryEnv: serveMemory, tightEnv: serveTight, holderEnv: hold, roomyEnv: serveRoomy, plainEnv: servePlain, replicaEnv: serveReplica, storeClientEnv: serveStoreClient, largeClientEnv: serveLargeClient, treeLoaderEnv: serveTreeLoader, rivalEnv: startRival, stillEnv: startStill} {
 		if v := os.Getenv(role); v != "" {
 			start, with = f, v
 		}

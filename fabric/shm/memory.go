@@ -196,3 +196,6 @@ func (n *node) MemoryEpoch(id fabric.MemID) uint32 {
 	}
 	return liveWord(n.c.mn(id).live.Load()).epoch()
 }
+
+// Leased is fabric.Node.Leased: no memory node is replicated.
+func (n *node) Leased() bool { return true }

@@ -233,6 +233,8 @@ func (c *Cluster) dispatch(e event) {
 		c.unwind(c.tasks[e.a])
 	case evDetect:
 		c.leave(c.members[e.a], member.Died)
+	case evLapse:
+		c.members[e.a].node.notices()
 	case evNews:
 		c.hears(c.members[e.a])
 	case evAck:

@@ -27,10 +27,11 @@ const (
 	evAcked              // it has worked on that
 	evCall               // call a of Cluster.At
 	evLocal              // the CPU executes the next operation of chain a
+	evLapse              // compute node a notices that its lease has run out
 )
 
 var eventKindNames = [...]string{"none", "start", "arrive", "effect", "tear", "complete",
-	"kick", "deliver", "wake", "timer", "unwind", "detect", "news", "ack", "acked", "call", "local"}
+	"kick", "deliver", "wake", "timer", "unwind", "detect", "news", "ack", "acked", "call", "local", "lapse"}
 
 func (k eventKind) String() string { return nameOf(eventKindNames[:], k) }
 

@@ -81,6 +81,10 @@ func (c *Cluster) Resume(n *Node) {
 	n.paused = false
 	c.observeNode(StepResume, n)
 	n.startHeld()
+	if n.unheard {
+		n.unheard = false
+		n.lapse()
+	}
 	if n.deaf {
 		n.deaf = false
 		c.tellSoon(n.member)

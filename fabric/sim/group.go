@@ -104,9 +104,27 @@ func (c *Cluster) Serves(id, host fabric.MemID) bool {
 }
 
 // lapse ends the lease of a compute node: by its own clock, which counts the time of a pause, that is no later than when the coordinator gives it up. So its holds are
-// over, and nothing that a replicated number answers counts any more, though the node may not hear of anything, and the number's primary neither.
+// over, and nothing that a replicated number answers counts any more, though the node may not hear of anything, and the number's primary neither. What looks at the lease
+// sees that at once; what is woken by its end, some time later, and on a node that stands still, when that goes on.
 func (n *Node) lapse() {
-	if n.lapsed = true; !n.dead && !n.closed && n.OnFenced != nil {
+	n.lapsed = true
+	switch {
+	case n.paused:
+		n.unheard = true // until Resume
+	case n.c.untimed != nil || n.c.cfg.NewsDelay == 0:
+		n.notices()
+	default:
+		n.c.post(n.c.newsAt(), evLapse, n.member.index, 0)
+	}
+}
+
+// notices ends the holds of a node whose lease has run out.
+func (n *Node) notices() {
+	switch {
+	case n.dead || n.closed:
+	case n.paused:
+		n.unheard = true
+	case n.OnFenced != nil:
 		n.OnFenced()
 	}
 }

@@ -131,6 +131,7 @@ type Node struct {
 	downMN  []bool                             // memory nodes known to be down
 	linger  []lingering                        // by memory node
 	lapsed  bool                               // its lease has run out: nothing that a replicated number answers counts
+	unheard bool                               // ... while it was paused
 	acts    *member.State                      // that the node acts on; nil: no number is replicated
 
 	place int // in Cluster.nodes
@@ -219,6 +220,16 @@ func (n *Node) MemoryEpoch(id fabric.MemID) uint32 {
 	epoch := n.epochOf(id)
 	n.c.tell(uint64(epoch))
 	return epoch
+}
+
+// Leased is fabric.Node.Leased.
+func (n *Node) Leased() bool {
+	leased := uint64(1)
+	if n.lapsed {
+		leased = 0
+	}
+	n.c.tell(leased)
+	return leased != 0
 }
 
 // View returns the compute nodes that are live in the state that this node acts on.

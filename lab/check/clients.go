@@ -131,6 +131,9 @@ func (c *client) acquire(which int, r *lock.Request, cancelAfter fabric.Time) (h
 	e.Kind, e.Token = oracle.Granted, c.hold.Token
 	e.Value, e.Torn = cellValue(c.cell)
 	c.inTerm(&e)
+	if c.lapsed() {
+		c.w.object("leases", fmt.Sprintf("[%v] on a node whose lease has run out", &e))
+	}
 	c.knows(which, gen)
 	if c.lost(r.Lock) { // what it believes counts for nothing: the memory node refuses it until it has released
 		e.Kind, e.Err = oracle.Refused, lock.ErrLost
@@ -222,6 +225,7 @@ func (c *client) release(which int) bool {
 		before = nil
 	}
 	var err error
+	lapsed := c.lapsed()
 	if c.w.s.Kept != 0 {
 		c.value.Dirty = e.Writes
 		err = c.k.(lock.Keeper).ReleaseValue(&c.hold, &c.value, before)
@@ -229,6 +233,9 @@ func (c *client) release(which int) bool {
 		err = errors.Join(written, c.k.Release(&c.hold, before))
 	}
 	e.Kind, e.Err = oracle.Released, err
+	if lapsed && err == nil {
+		c.w.object("leases", fmt.Sprintf("[%v] on a node whose lease has run out, and nobody says that the lock is lost", &e))
+	}
 	switch {
 	case !lost:
 		c.report(e)

@@ -156,6 +156,10 @@ func (c *client) inTerm(e *oracle.Event) {
 	}
 }
 
+// lapsed reports whether the lease of the client's node has run out, so that what it has of a replicated memory node may be another's: it is granted nothing there,
+// and its releases say that their locks are lost, though the node stood still and has not heard of anything.
+func (c *client) lapsed() bool { return c.w.s.Copies > 0 && !c.n.sim.Leased() }
+
 // outlasts judges that a failover is a wait for clients whose deadline allows: an acquisition does not fail because of it. One that only tries may.
 func (c *client) outlasts(r *lock.Request, err error) (goesOn, judged bool) {
 	switch {

@@ -30,6 +30,9 @@ func (n *Node) lapsed() error {
 	return Fenced(n.Own.ID, errLapsed)
 }
 
+// Leased is fabric.Node.Leased.
+func (n *Node) Leased() bool { return n.leased == nil || n.leased.LeasedUntil() > boottime.Near() }
+
 // watchLease ends the node when its lease has run out: what this node holds on replicated numbers is over, though it may not have heard of anything. It runs from when
 // there is one; in a cluster without, the coordinator's word is waited for.
 func (n *Node) watchLease() {
