@@ -45,7 +45,7 @@ func (s *MemoryServer) copyOf(id fabric.MemID) *region {
 func (s *MemoryServer) regroup(st *member.State) {
 	for _, g := range st.Groups {
 		if err := s.host(g); err != nil {
-			s.o.Report(fmt.Errorf("replica of %v: %w", g.ID, err))
+			s.peer.ReportSoon(fmt.Errorf("replica of %v: %w", g.ID, err))
 		}
 	}
 	s.takeBack(func(l *leave) bool { return l.target != (target{}) && !s.isOpen(s.copyOf(l.target.id), l.target) })
@@ -119,7 +119,7 @@ func (s *MemoryServer) dropCopy(r *region) {
 		return
 	}
 	if err := r.mem.discard(); err != nil { // the address range stays: others may have its words
-		s.o.Report(fmt.Errorf("memory of %v: %w", r.id, err))
+		s.peer.ReportSoon(fmt.Errorf("memory of %v: %w", r.id, err))
 	}
 }
 

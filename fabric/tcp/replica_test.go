@@ -648,3 +648,41 @@ func TestLaneToAnotherNumber(t *testing.T) {
 		}
 	}
 }
+
+// What goes wrong with a copy is reported when the memory node can be asked: what reports may take long, and nothing else waits for it.
+func TestCopyFailureIsReportedUnlocked(t *testing.T) {
+	var asked *MemoryServer
+	reports := make(chan error, 10)
+	g := newGroupWith(t, func(*Options) {}, func(o *Options) {
+		o.Report = func(err error) {
+			answered := make(chan struct{})
+			go func() {
+				asked.Stats()
+				close(answered)
+			}()
+			select {
+			case <-answered:
+			case <-time.After(5 * time.Second):
+				err = errors.New("the memory node does not answer what reports")
+			}
+			select {
+			case reports <- err:
+			default:
+			}
+		}
+	}, func(*Options) {})
+	asked = g.b
+	broken := errors.New("no copy is formatted")
+	if err := g.b.FormatCopies(func(fabric.Copy) error { return broken }); err != nil {
+		t.Fatal(err)
+	}
+	g.wish(member.Drop, g.b.Member().Incarnation) // another copy takes its place
+	select {
+	case err := <-reports:
+		if !errors.Is(err, broken) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it is not reported, or what reports it waits for itself")
+	}
+}

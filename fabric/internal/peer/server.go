@@ -86,6 +86,9 @@ func (s *Server) Join(ctx context.Context, own member.MN, start func()) error {
 // Go runs a task of the server, which ends before the server does.
 func (s *Server) Go(task func()) { s.tasks.Go(task) }
 
+// ReportSoon reports an error for a caller that holds Mu: what reports may take long, or ask the memory node something.
+func (s *Server) ReportSoon(err error) { s.Go(func() { s.Report(err) }) }
+
 // ready begins a new epoch, of which no compute node knows yet. None is let in before the memory node is admitted.
 func (s *Server) ready(m member.Member) bool {
 	s.Mu.Lock()
@@ -120,7 +123,7 @@ func (s *Server) suspend(why error) {
 	}
 	if err := s.lend.Suspended(); err != nil {
 		err = fmt.Errorf("memory node %v joins again: %w", s.id, err)
-		s.Report(err)
+		s.ReportSoon(err)
 		s.quit(err)
 		s.cancel() // it joins no more
 	}
