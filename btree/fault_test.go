@@ -158,3 +158,50 @@ func TestShadowOfAnUnknownCommit(t *testing.T) {
 		mustBeSound(t, c)
 	}
 }
+
+// A publishing fails the chain that publishes a bulk load, at one of its operations: the one that writes the first leaf.
+type publishing struct {
+	faultPort
+	first fabric.Addr // the first leaf's
+	at    int
+}
+
+func (p *publishing) Do(ops []fabric.Op) error {
+	if p.first != 0 && len(ops) > 4 && ops[1].Addr == p.first {
+		p.until, p.first = p.at, 0
+	}
+	return p.faultPort.Do(ops)
+}
+
+// A bulk load is cut short with an unknown outcome when it publishes: the first leaf may be left moving. Its client goes on, and writes other nodes whole, with another shadow.
+func TestShadowOfAnUnknownLoad(t *testing.T) {
+	for k := 2; k <= 5; k++ {
+		w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+		p := &publishing{at: k}
+		p.Port, p.until, p.err = w.port(0), -1, fabric.ErrUnknownOutcome
+		c := clientOn(t, w.open(0, w.tiny()), p)
+		p.first = c.t.slotAddr(c.t.first, classNode)
+		key := func(i int) []byte { return []byte{'a' + byte(i)} }
+		load := func(yield func(key, value []byte) bool) {
+			for i := range 20 {
+				if !yield(key(i), key(i)) {
+					return
+				}
+			}
+		}
+		wantErr(t, "load", c.BulkLoad(load, BulkOptions{}), fabric.ErrUnknownOutcome)
+		w.c.Poke(c.t.lockAddr(c.t.first), make([]byte, 8)) // as a reset does
+		rewrites := c.stats.Rewrites
+		for i := range 30 {
+			wantErr(t, "put elsewhere", c.Put(key(19), key(i)), nil)
+		}
+		if c.stats.Rewrites == rewrites {
+			t.Fatal("nothing was written whole")
+		}
+		for i := range 19 {
+			wantValue(t, c, string(key(i)), string(key(i)))
+		}
+		wantErr(t, "put", c.Put(key(0), nil), nil) // finishes the node
+		mustBeSound(t, c)
+	}
+}
