@@ -94,6 +94,16 @@ func TestPromotionCutsOneLane(t *testing.T) {
 // A lane breaks while a frame of it waits on the wire, and is connected anew: the frame is executed once.
 func TestFrameOfALaneOfBefore(t *testing.T) {
 	g, own, _ := newSharing(t)
+	g.frameOfBefore(own)
+	if got := g.word(g.p); got != 1 {
+		t.Errorf("an FAA was executed %d times", got)
+	}
+}
+
+// frameOfBefore posts an FAA, and connects its lane anew while the frame waits at the memory node.
+func (g *group) frameOfBefore(own *lane) {
+	t := g.t
+	t.Helper()
 	wire := own.wire.Load()
 	shared := g.p.sharedOf(g.n)
 	shared.exec.Lock() // what comes on the wire waits
@@ -103,7 +113,8 @@ func TestFrameOfALaneOfBefore(t *testing.T) {
 	}
 	before := own.conn.Load()
 	breakConn(own)
-	peertest.Await(t, "the lane is connected anew", func() bool { c := own.conn.Load(); return c != nil && c != before })
+	var now *stream
+	peertest.Await(t, "the lane is connected anew", func() bool { now = own.conn.Load(); return now != nil && now != before })
 	if own.wire.Load() != wire {
 		t.Error("it is on another wire")
 	}
@@ -112,11 +123,11 @@ func TestFrameOfALaneOfBefore(t *testing.T) {
 		t.Error(err)
 	}
 	peertest.Do(t, g.port, fabric.Load(peertest.Word))
-	if got := g.word(g.p); got != 1 {
-		t.Errorf("an FAA was executed %d times", got)
-	}
 	if own.wire.Load() != wire {
 		t.Error("the wire has broken")
+	}
+	if own.conn.Load() != now {
+		t.Error("the lane has broken again")
 	}
 }
 
@@ -367,4 +378,103 @@ func TestNoSharedConnectionIsReported(t *testing.T) {
 	}
 	w.leave(there)
 	expect(2, away, before)
+}
+
+// A wire fails when a lane has been put on it, and is not known to be up on it yet: the lane is connected anew.
+func TestWireThatFailsBeforeALaneIsUp(t *testing.T) {
+	g, own, _ := newSharing(t)
+	own.lead.Lock()
+	breakConn(own)
+	first := own.posted.Load()
+	conn, r, err := own.r.dial(t.Context(), own.index, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := own.ride(conn, &r)
+	w.fail(errors.New("lost")) // the lane is on no wire, as far as it knows
+	own.mu.Lock()
+	own.resume(conn, w, &r, first)
+	own.mu.Unlock()
+	own.lead.Unlock()
+	within(t, "a chain after the wire has failed", func() {
+		if err := g.port.Do([]fabric.Op{fabric.FAA(peertest.Word, 1)}); err != nil {
+			t.Error(err)
+		}
+	})
+	if now := own.wire.Load(); now == w || now == nil {
+		t.Error("the lane is on the wire that has failed, or on none")
+	}
+}
+
+// A compute node has gone: the memory node keeps none of the connections that its lanes shared.
+func TestSharedConnectionsOfAGoneNode(t *testing.T) {
+	g, _, _ := newSharing(t)
+	conn, inc := g.p.sharedOf(g.n), g.n.Own.Incarnation
+	g.Kill(0)
+	peertest.Await(t, "the memory node has nothing of them", func() bool {
+		g.p.peer.Mu.Lock()
+		defer g.p.peer.Mu.Unlock()
+		for k := range g.p.shared {
+			if k.incarnation == inc {
+				return false
+			}
+		}
+		return true
+	})
+	if !conn.isCut() {
+		t.Error("it is forgotten, and not cut")
+	}
+}
+
+// advance has the next frame of a lane have a number: frames of it were sent as often as that takes.
+func (g *group) advance(l *lane, next uint32) {
+	g.t.Helper()
+	for l.posted.Load() != next {
+		conn, left := l.conn.Load(), next-l.posted.Load()
+		l.lead.Lock()
+		l.mu.Lock()
+		l.broke(conn, errors.New("broken"))
+		to := l.posted.Load() + min(left, 1<<30) // numbers are compared by their difference
+		l.posted.Store(to)
+		l.answered.Store(to)
+		l.written = to
+		l.mu.Unlock()
+		l.lead.Unlock()
+		peertest.Await(g.t, "the lane is connected anew", func() bool { c := l.conn.Load(); return c != nil && c != conn })
+	}
+}
+
+// Numbers of frames wrap on a connection that lanes share: chains go on; and what is left of before a lane was connected anew comes to nothing, though its number is the greater.
+func TestFrameNumbersWrapOnASharedConnection(t *testing.T) {
+	g, own, _ := newSharing(t)
+	g.advance(own, ^uint32(0)-10)
+	conn, wire := own.conn.Load(), own.wire.Load()
+	var pending []fabric.Pending
+	for range 30 {
+		p, err := g.port.Post([]fabric.Op{fabric.FAA(peertest.Word, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending = append(pending, p)
+	}
+	for _, p := range pending {
+		if err := g.port.Wait(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if own.conn.Load() != conn || own.wire.Load() != wire {
+		t.Error("a connection has broken")
+	}
+	for next := ^uint32(0); next != 2; next++ {
+		g.advance(own, next-1)
+		peertest.Do(t, g.port, fabric.Load(peertest.Word))
+		before := g.word(g.p)
+		if got := own.posted.Load(); got != next {
+			t.Fatalf("the next frame is %#x, and not %#x", got, next)
+		}
+		g.frameOfBefore(own)
+		if got := g.word(g.p) - before; got != 1 {
+			t.Errorf("an FAA that began as frame %#x was executed %d times", next, got)
+		}
+	}
 }
