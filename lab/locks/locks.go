@@ -144,7 +144,7 @@ func Names() []string {
 // Lookup returns the mechanism of a name. Besides those of All there are "retry-on-fail", which is cas, "srvlock", which is server:8,
 // "local-bound:N", with a bound of N, and policies of DecLock with features: "declock-pf+batch"
 // (see hier.ParsePolicy); "drtm:half", whose readers join a lease only if half of it is left; "dslr:busy", which polls without a pause, "dslr:slots", with leases of several slots, and "dslr:N", whose clients pause for at most N
-// microseconds while counters are reset; "shift-artifact:N", whose readers come after N writers in a row; "rpc:N", "server:N", "server-ro:N" and "parlock:N", whose servers have N workers;
+// microseconds while counters are reset, "dslr:withdraw:N" the same with tickets that are taken back meanwhile, as in its paper; "shift-artifact:N", whose readers come after N writers in a row; "rpc:N", "server:N", "server-ro:N" and "parlock:N", whose servers have N workers;
 // "parlock:ro", whose readers pass writers; "fiss:N", whose switch has registers for N locks.
 func Lookup(name string) (Mechanism, error) {
 	for _, m := range mechanisms {

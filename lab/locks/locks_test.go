@@ -52,9 +52,24 @@ func mechanism(t testing.TB, name string, cfg locks.Config) locktest.Mechanism {
 	return locktest.Mechanism{Layout: sys.Layout(), ExclusiveOnly: m.Exclusive, Lasts: strings.HasPrefix(name, "drtm"), Start: join.Start}
 }
 
+// Every lock that the papers on DecLock, ShiftLock and DSLR measure is here, by these names.
+func TestLocksOfThePapers(t *testing.T) {
+	for paper, names := range map[string]map[string]string{
+		"DecLock":   {"CASLock": "cas", "DSLR": "dslr", "DSLR+": "dslr+", "ShiftLock": "shift-artifact", "Sherman's": "sherman", "CQL": "cql", "DecLock-TF": "declock-tf", "DecLock-PF": "declock-pf"},
+		"ShiftLock": {"CAS": "cas-backoff", "CAS without backoff": "cas", "DrTM": "drtm:half", "DSLR": "dslr", "MCS": "mcs", "RMA-RW": "rmarw", "RPC": "rpc", "ShiftLock": "shift-artifact"},
+		"DSLR":      {"Retry-on-Fail": "retry-on-fail", "DrTM": "drtm", "N-CoSED": "ncosed", "Traditional": "parlock", "Traditional_RO": "parlock:ro", "DSLR": "dslr", "with leases of several slots": "dslr:slots", "busy polling": "dslr:busy"},
+	} {
+		for lock, name := range names {
+			if _, err := locks.Lookup(name); err != nil {
+				t.Errorf("%s of the paper on %s: %v", lock, paper, err)
+			}
+		}
+	}
+}
+
 // Every registered mechanism passes the conformance suite, set up as the registry sets it up.
 func TestConformance(t *testing.T) {
-	for _, name := range append(locks.Names(), "local-bound:2", "dslr:busy", "dslr:10", "dslr:slots", "shift-artifact:2", "server:1", "retry-on-fail", "drtm:half", "srvlock", "parlock:1", "parlock:ro", "fiss:2") {
+	for _, name := range append(locks.Names(), "local-bound:2", "dslr:busy", "dslr:10", "dslr:withdraw:10", "dslr:slots", "shift-artifact:2", "server:1", "retry-on-fail", "drtm:half", "srvlock", "parlock:1", "parlock:ro", "fiss:2") {
 		m := mechanism(t, name, locks.Config{Tokens: true})
 		t.Run(name, func(t *testing.T) { locktest.Run(t, locktest.Sim(1), m) })
 		t.Run(name+", READs exchanged", func(t *testing.T) { locktest.Run(t, locktest.SimUnordered(1), m) })
@@ -62,7 +77,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestLookup(t *testing.T) {
-	for _, name := range []string{"spin", "dslr:", "dslr:0", "dslr:-1", "dslr:soon", "shift-artifact:0", "rpc:0", "server:many", "fiss:0"} {
+	for _, name := range []string{"spin", "dslr:", "dslr:0", "dslr:-1", "dslr:soon", "dslr:withdraw:", "dslr:withdraw:0", "shift-artifact:0", "rpc:0", "server:many", "fiss:0"} {
 		if _, err := locks.Lookup(name); !errors.Is(err, locks.ErrUnknown) {
 			t.Errorf("unknown name %q: %v", name, err)
 		}

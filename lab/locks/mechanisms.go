@@ -333,8 +333,9 @@ func varied(name string) (Mechanism, bool) {
 		if variant == "busy" {
 			return Mechanism{Name: name, About: "DSLR that polls without a pause", setUp: dslrLock(dslr.Config{Wait: dslr.Busy})}, true
 		}
-		us, err := strconv.ParseUint(variant, 10, 32)
-		return Mechanism{Name: name, About: "DSLR with a longest backoff of resets, in us", setUp: dslrLock(dslr.Config{ResetMaxNs: fabric.Time(us) * fabric.Microsecond})}, err == nil && us > 0
+		longest, withdraw := strings.CutPrefix(variant, "withdraw:")
+		us, err := strconv.ParseUint(longest, 10, 32)
+		return Mechanism{Name: name, About: "DSLR with a longest backoff of resets, in us", setUp: dslrLock(dslr.Config{Withdraw: withdraw, ResetMaxNs: fabric.Time(us) * fabric.Microsecond})}, err == nil && us > 0
 	}
 	if writers, ok := strings.CutPrefix(name, "shift-artifact:"); ok {
 		n, err := strconv.ParseUint(writers, 10, 32)

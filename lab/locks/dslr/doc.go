@@ -32,7 +32,7 @@
 //   - A ticket that is drawn when a counter is at its limit (lines 5 and 19 of Algorithm 1) is not withdrawn: an FAA could hit the
 //     lock after its reset to zero, and a CAS succeeds for one client at a time, while those of the others keep the word from
 //     the value that the reset waits for. It stays, one for each client at most, until the reset, which asks only that
-//     all that were before it have left. Until then the client reads the word, with the same backoff.
+//     all that were before it have left. Until then the client reads the word, with the same backoff. ([Config.Withdraw] is the letter, by FAA, to be measured.)
 //   - A reset to zero on behalf of a dead client (line 8 of Algorithm 1, line 18 of Algorithm 2)
 //     takes two steps two leases apart: first all tickets are passed over, so that
 //     those that still wait can see it.

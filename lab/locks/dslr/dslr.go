@@ -62,7 +62,7 @@ func (l *Locker) acquire(t *ticket, h *lock.Hold, r *lock.Request) error {
 		return err
 	}
 	if prev.full(l.cfg.CountMax) {
-		return l.awaitReset(r, prev)
+		return l.awaitReset(t, r, prev)
 	}
 	t.draw(prev, l.cfg.CountMax, asked)
 	if !t.grants(prev) {

@@ -31,6 +31,7 @@ func TestConformance(t *testing.T) {
 		"overflowing":                            {Wait: dslr.Overflowing},
 		"counters reset all the time":            {CountMax: 20},
 		"counters reset all the time, truncated": {CountMax: 24, Wait: dslr.Truncated},
+		"tickets withdrawn":                      {CountMax: 20, Withdraw: true},
 	} {
 		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start, LeaseNs: 10 * fabric.Millisecond, FreeOps: [2]uint64{2, 1},
 			StaleHolds: true}
@@ -83,6 +84,38 @@ func TestCountersAreReset(t *testing.T) {
 			}
 		})
 		s.Words("after the last ticket", 0)
+	}
+}
+
+// With Withdraw, what is drawn at the limit is taken back before the pause; else it stays until the reset.
+func TestWithdraw(t *testing.T) {
+	for _, withdraw := range []bool{false, true} {
+		s := scene(t, dslr.Config{Plain: true, CountMax: 3, Withdraw: withdraw, ResetMaxNs: 10 * us}, 2, func(k *actor) {
+			if k.I == 1 {
+				k.At(300 * us)
+				k.Acquire(lock.Exclusive)
+				k.Release()
+				return
+			}
+			for range 2 {
+				k.Acquire(lock.Exclusive)
+				k.Release()
+			}
+			k.Acquire(lock.Exclusive)
+			k.At(500 * us)
+			inVain := map[bool]uint16{false: 1}
+			for range 50 { // what is taken back is there for two round trips of a try
+				k.After(us)
+				_, _, maxX, _ := dslr.Counters(k.PeekWord(k.Lock))
+				inVain[true] = max(inVain[true], maxX-3)
+				inVain[false] = min(inVain[false], maxX-3)
+			}
+			if inVain[true] != 1 || (inVain[false] == 0) != withdraw {
+				t.Errorf("withdraw %v: %d to %d tickets drawn in vain", withdraw, inVain[false], inVain[true])
+			}
+			k.Release()
+		})
+		s.Words("after the reset, and one writer", 0x0001_0000_0001_0000)
 	}
 }
 

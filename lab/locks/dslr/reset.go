@@ -10,7 +10,10 @@ import (
 //
 // The ticket that was drawn in vain stays in the word, for nobody waits for it, and the reset takes it along. The
 // client draws no other before that, so there is at most one for each client.
-func (l *Locker) awaitReset(r *lock.Request, seen word) error {
+func (l *Locker) awaitReset(t *ticket, r *lock.Request, seen word) error {
+	if l.cfg.Withdraw {
+		return l.withdraw(t, r)
+	}
 	since := l.Port().Now()
 	for tries := 1; ; tries++ {
 		if err := l.Pause(r, randomBackoff(tries, &l.cfg, l.Port().Rand()), 0); err != nil {
@@ -32,6 +35,18 @@ func (l *Locker) awaitReset(r *lock.Request, seen word) error {
 			}
 		}
 	}
+}
+
+// withdraw takes a ticket back that was drawn in vain, and pauses (lines 5, 6, 19 and 20 of Algorithm 1). It returns errFailure when a ticket can be drawn again.
+func (l *Locker) withdraw(t *ticket, r *lock.Request) error {
+	if _, err := l.retry(fabric.FAA(t.lock, -uint64(drawn(t.mode, t.slots)))); err != nil {
+		return err
+	}
+	t.inVain++
+	if err := l.Pause(r, randomBackoff(t.inVain, &l.cfg, l.Port().Rand()), 0); err != nil {
+		return err
+	}
+	return errFailure
 }
 
 // passAll returns what a full lock becomes whose clients are taken for crashed: first all tickets are passed
@@ -76,6 +91,10 @@ func (l *Locker) resetCounters(t *ticket) error {
 // be done by this client, because a crashed one has not left: then those that come reset the lock. again: all have left, and only
 // tickets that were drawn in vain have come to the word since.
 func (t *ticket) resetDone(old word, asked fabric.Time, cfg *Config) (done, again bool) {
+	if cfg.Withdraw {
+		done = old == t.atReset || !old.full(cfg.CountMax)
+		return done, !done // line 7 of Algorithm 3: no pause
+	}
 	if !old.sameCounts(t.seen) {
 		t.seen, t.changed = old, asked
 	}

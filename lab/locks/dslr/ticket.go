@@ -20,6 +20,7 @@ type ticket struct {
 	looked  fabric.Time // before the last look was posted
 	backoff uint64      // of Truncated and Overflowing, in ns
 	mine    *Locker     // that holds by it
+	inVain  int         // tickets drawn one after another at full counters, and taken back: Config.Withdraw
 }
 
 // state is what a ticket is worth.

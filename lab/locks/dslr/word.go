@@ -94,6 +94,10 @@ type Config struct {
 	// CountMax is where counters are reset; default the paper's 32768, which is also the most. All clients
 	// must have the same, and no cycle of so many tickets may end within half a lease.
 	CountMax uint16
+	// Withdraw has a client that draws a ticket of counters at their limit take it back at once, as the paper's Algorithm 1 does, and the client
+	// that resets them repeat its CAS until no such ticket is there. For measurements only: a reset for crashed clients would not be safe beside tickets that
+	// are being taken back (docs/findings.md), so there is none while counters are at their limit.
+	Withdraw bool
 	// ResetMaxNs is the longest backoff of clients that wait for a reset of the counters, or do it; default the paper's 10 ms.
 	ResetMaxNs fabric.Time
 }
