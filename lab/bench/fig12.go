@@ -21,6 +21,9 @@ var (
 // throughputFigure is a sweep by all locks of the figures, and more, with a plot of throughput.
 func throughputFigure(e *Experiment, c course, values func(o Options) []float64, more ...string) *Experiment {
 	e.Points = func(o Options) []Point { return c.points(o, append(slices.Clone(figureLocks), more...), values(o)) }
+	if c.param == "read_pct" || c.param == "theta" {
+		e.Points = once(e.Points)
+	}
 	e.Plots = func(rows Rows) []Plot { return throughputPlot(e.Name, e.Title, c.param, rows, c.axis) }
 	return e
 }

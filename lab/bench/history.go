@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"encoding/binary"
+
 	"github.com/declock/declock/lab/locktrace"
 	"github.com/declock/declock/lock"
 )
@@ -34,5 +36,16 @@ func (r *txnRun) prepare(word uint64, n int) {
 	if r.m.Used && word != 0 {
 		read := r.readBefore(n)
 		r.used = newUsedLocks(r.c, n, word, func(i uint64) bool { return read[i] })
+	}
+}
+
+// fill writes the word with which locks begin.
+func (r *txnRun) fill(n int) {
+	if r.word == 0 {
+		return
+	}
+	word := binary.LittleEndian.AppendUint64(nil, r.word)
+	for i := range uint32(n) {
+		r.c.Poke(r.addr(i), word)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/declock/declock/fabric/sim"
@@ -37,6 +39,24 @@ func (x Index) measurand() measurand {
 	return newMeasurand(x, x.Lock, n)
 }
 
+// ofRun are the fields of a txnRun that do not say what it measures: what it has while it runs, and the Micro, which is told apart as a whole.
+var ofRun = []string{"simulation", "m", "seeds", "before", "plans", "used", "aborts", "broken", "failed"}
+
+// measurand of transactions has the values of all other fields.
+func (r txnRun) measurand(o Options) measurand {
+	n, _ := r.m.model() // run reports the error
+	m := r.m
+	m.NIC, m.Tune, m.MessageScale, m.MessageExtraNs = "", "", 0, 0
+	load := fmt.Sprintf("transactions, tiny %v, %+v,", o.Tiny, m)
+	v := reflect.ValueOf(r)
+	for i := range v.NumField() {
+		if name := v.Type().Field(i).Name; !slices.Contains(ofRun, name) {
+			load += fmt.Sprintf(" %s %v", name, v.Field(i))
+		}
+	}
+	return newMeasurand(load, m.Lock, n)
+}
+
 // take returns the metrics of a measurand, which it measures unless that has been done.
 func (w measurand) take(measure func() (Metrics, error)) (Metrics, error) {
 	what := fmt.Sprintf("%+v", w)
@@ -68,9 +88,10 @@ func (m Micro) measure(ctx context.Context) (Metrics, error) {
 // Point returns the measurement of a microbenchmark on the simulator.
 func (m Micro) Point() Point { return m.point(m.WithDefaults().Params(), false) }
 
-// seeds is how many seeds a microbenchmark has, unless the run says. One, with long critical sections: they are what takes longest.
+// seeds is how many seeds a microbenchmark has, unless the run says. One, with long critical sections, and of the locks that poll most beside many clients: they are
+// what takes longest, and no bar is near them.
 func (m *Micro) seeds() int {
-	if m.CSLen >= 8 {
+	if polls := strings.HasPrefix(m.Lock, "cas") || m.Lock == "dslr+-overflow"; m.CSLen >= 8 || polls && m.Clients > 64 {
 		return 1
 	}
 	return 0

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -126,7 +127,22 @@ func TestSeedsOfPoints(t *testing.T) {
 			t.Errorf("%+v: seeds %v, want %v", c.cfg, got, c.want)
 		}
 	}
-	for _, s := range []*sweep{&shift4, &shift8, &others4, &others14, &dslr14, &dslr19, &shift12} {
+	for _, c := range []struct {
+		lock            string
+		clients, length int
+		want            int
+	}{{"declock", 256, 1, 0}, {"declock", 256, 8, 1}, {"cas", 24, 1, 0}, {"cas", 256, 1, 1}, {"dslr+-overflow", 96, 0, 1}, {"dslr+", 256, 1, 0}} {
+		m := Default(c.lock)
+		if m.Clients, m.CSLen = c.clients, c.length; m.Point().Seeds != c.want {
+			t.Errorf("%+v: %d seeds", c, m.Point().Seeds)
+		}
+	}
+	for _, e := range []*Experiment{expFig12c, expFig12e, expFig17a, expFig18} {
+		if slices.ContainsFunc(e.Points(Options{}), func(p Point) bool { return p.Seeds != 1 }) {
+			t.Errorf("%s: points with several seeds", e.Name)
+		}
+	}
+	for _, s := range []*sweep{&shift4, &shift8, &others4, &others14, &dslr14, &shift12} {
 		for _, quick := range []bool{false, true} {
 			several := 0
 			for _, p := range s.points(Options{Quick: quick}) {
@@ -194,6 +210,38 @@ func TestSameMeasurand(t *testing.T) {
 	}
 	if index("A", "declock", "") != index("update-heavy", "declock", "") || index("A", "cas", "") != index("A", "cas", "MessageMax=5000") || index("A", "declock", "") == index("A", "declock", "MessageMax=5000") {
 		t.Error("an index")
+	}
+}
+
+// Transactions that figures have in common are measured once, and no two different ones are taken for the same.
+func TestSameTransactions(t *testing.T) {
+	same := func(change func(r *txnRun, m *Micro)) bool {
+		r, m := dslrTxn("dslr", 16, 1)
+		want := r.point(m, nil, Options{}).Same
+		change(&r, &m)
+		return r.point(m, nil, Options{}).Same == want
+	}
+	if !same(func(r *txnRun, m *Micro) { r.seeds, m.NIC = 3, "" }) {
+		t.Error("the same is taken for two")
+	}
+	for i, change := range []func(r *txnRun, m *Micro){
+		func(r *txnRun, _ *Micro) { r.delayNs = 1 }, func(r *txnRun, _ *Micro) { r.warehouses++ }, func(r *txnRun, _ *Micro) { r.fails.rate = 1e-3 }, func(r *txnRun, _ *Micro) { r.word = 1 },
+		func(_ *txnRun, m *Micro) { m.LeaseNs = 1 }, func(_ *txnRun, m *Micro) { m.Lock = "dslr:busy" }, func(_ *txnRun, m *Micro) { m.Tune = "Pipe=32" }, func(_ *txnRun, m *Micro) { m.WindowNs = 1 },
+	} {
+		if same(change) {
+			t.Errorf("change %d: two are taken for the same", i)
+		}
+	}
+	of := reflect.TypeFor[txnRun]()
+	for i := range of.NumField() {
+		if f := of.Field(i); !slices.Contains(ofRun, f.Name) && slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Func, reflect.Slice, reflect.Map, reflect.Interface}, f.Type.Kind()) {
+			t.Errorf("%s does not tell runs apart by its text", f.Name)
+		}
+	}
+	for _, name := range ofRun {
+		if _, ok := of.FieldByName(name); !ok {
+			t.Errorf("no field %s", name)
+		}
 	}
 }
 

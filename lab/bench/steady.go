@@ -25,6 +25,8 @@ type Pace struct {
 	WarmupNs, WindowNs fabric.Time
 	// Ops is how many operations a fixed window has at least: it goes on for that, to LimitNs at most.
 	Ops uint64
+	// Ends: what must be steady in a fixed window is how many acquisitions end, also those that were passed over, for few of what they are for is done.
+	Ends bool
 	// LeastNs and LeastOps are what the measured part has at least, LimitNs is how long all of the run is at most.
 	LeastNs, LimitNs fabric.Time
 	LeastOps         uint64

@@ -137,6 +137,17 @@ type sweep struct {
 	log      bool // throughput is drawn by orders of magnitude
 }
 
+// once returns points of one seed each: of a figure none of whose claims has a bar within some percent of the figure.
+func once(points func(Options) []Point) func(Options) []Point {
+	return func(o Options) []Point {
+		list := points(o)
+		for i := range list {
+			list[i].Seeds = 1
+		}
+		return list
+	}
+}
+
 // anyOf is a sweep.near of locks at each value.
 func anyOf(locks ...string) func(string, float64) bool {
 	return func(lock string, _ float64) bool { return slices.Contains(locks, lock) }

@@ -29,11 +29,14 @@ type txnRun struct {
 	subscribers int // of TATP; 0: txnSubscribers
 	mns         int // memory nodes, among which its warehouses are dealt out; 0: 1
 	think       fabric.Time
+	delayNs     fabric.Time // between two transactions of a client
+	word        uint64      // of each lock when the run begins
 	scans       float64     // the share of long readers among its transactions
 	scanNs      fabric.Time // for how long one holds its locks
 	leaseNs     fabric.Time // what transactions ask for where locks have leases of several slots
 	fails       failures
-	commits     int // how many its fixed window has at least, as far as commitsNs suffices
+	ends        bool // Pace.Ends
+	commits     int  // how many its fixed window has at least, as far as commitsNs suffices
 	// hot is how many locks a profile names; 0: as many as the lock asks for.
 	hot     int
 	objects int // with trace "zipf": so many, each of which belongs to one of the locks; 0: each lock is one
@@ -90,18 +93,19 @@ func (t Txn) Point(m Micro) Point {
 }
 
 func (r txnRun) point(m Micro, params Params, o Options) Point {
-	m = m.WithDefaults()
+	r.m = m.WithDefaults()
 	return Point{
-		Cost: 1e8 * float64(min(m.Clients, 64)), Seeds: max(r.seeds, 1),
+		Cost: 1e8 * float64(min(r.m.Clients, 64)), Seeds: max(r.seeds, 1), Same: r.measurand(o),
 		Measure: one(params, func(ctx context.Context, seed uint64) (Metrics, error) {
 			r := r
-			r.m = m
 			r.m.Seed = seed
-			metrics, err := r.run(ctx, o)
-			if err != nil {
-				err = fmt.Errorf("%s with %s: %w", r.trace, m.Lock, err)
-			}
-			return metrics, err
+			return r.measurand(o).take(func() (Metrics, error) {
+				metrics, err := r.run(ctx, o)
+				if err != nil {
+					err = fmt.Errorf("%s with %s: %w", r.trace, r.m.Lock, err)
+				}
+				return metrics, err
+			})
 		}),
 	}
 }
@@ -197,6 +201,7 @@ func (r *txnRun) build(n int, source func(node, client int) locktrace.Source) er
 		sys.Profile(func(most int) []fabric.Addr { return r.hottest(n, min(most, cmp.Or(r.hot, most))) })
 	}
 	r.prepare(sys.Used(), n)
+	r.fill(n)
 	if err := r.addSwitch(sys); err != nil {
 		return err
 	}
@@ -227,6 +232,7 @@ func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client in
 	if n := uint64(r.commits); n > 0 {
 		pace.Ops, pace.LeastOps, pace.LimitNs = n, n, pace.WarmupNs+commitsNs
 	}
+	pace.Ends = r.ends
 	part, err := r.settle(ctx, pace, func(*counters) {})
 	if err != nil {
 		return nil, err
@@ -244,6 +250,7 @@ func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client in
 	metrics["expired_pct"] = 100 * float64(r.broken+passed) / (all + float64(r.broken+passed))
 	metrics["resets"] = float64(part.Locks.Resets)
 	metrics["failures"] = float64(r.failed)
+	metrics["commits"] = float64(res.Ops)
 	metrics["busiest_agent"] = r.busiest()
 	metrics["packets_per_op"] = per(r.packets(), uint64(len(r.journal.list)))
 	for _, k := range locktrace.KindsOf(r.trace) {
@@ -283,7 +290,16 @@ func (r *txnRun) start(c *txnClient) {
 func (c *txnClient) work() error {
 	r := c.r
 	var list []locktrace.Access
-	for port := c.l.Port(); r.err == nil; {
+	port, wait := c.l.Port(), fabric.Time(0)
+	if r.delayNs > 0 { // clients do not begin together
+		wait = fabric.Time(port.Rand() % uint64(r.delayNs))
+	}
+	for ; r.err == nil; wait = r.delayNs {
+		if wait > 0 {
+			if err := port.Pause(port.Now() + wait); err != nil {
+				return err
+			}
+		}
 		if list = c.src.Next(list[:0]); len(list) == 0 {
 			continue
 		}

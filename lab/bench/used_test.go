@@ -44,8 +44,22 @@ func TestCollapse(t *testing.T) {
 		}
 		return got["mops"]
 	}
-	if early, late := mops(1), mops(collapseNs); late > early/10 {
-		t.Errorf("M transactions/s: %v at first, %v after %d ms", early, late, collapseNs/fabric.Millisecond)
+	if early, late := mops(1), mops(collapse(500*fabric.Microsecond)); late > early/10 {
+		t.Errorf("M transactions/s: %v at first, %v after %d ms", early, late, collapse(500*fabric.Microsecond)/fabric.Millisecond)
+	}
+}
+
+// A window is steady by the acquisitions that end, if that is asked for: few transactions commit, and not evenly.
+func TestSteadyByWhatEnds(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		r, m := dslrTxn("dslr", 16, 1)
+		m.LeaseNs, m.WarmupNs, m.WindowNs = 10*fabric.Microsecond, 20*fabric.Millisecond, 20*fabric.Millisecond
+		r.fails, r.ends, r.commits = failures{rate: 1e-1}, ends, 10
+		r.m = m.WithDefaults()
+		got, err := r.run(context.Background(), Options{})
+		if err != nil || (got["steady"] == 1) != ends {
+			t.Errorf("by what ends %v: steady %v, drift %.3g %%, %v commits, %v", ends, got["steady"], got["drift_pct"], got["commits"], err)
+		}
 	}
 }
 

@@ -185,17 +185,23 @@ func fixedWindow(p *Pace, look func(fabric.Time) (mark, error)) (*measured, erro
 	if err != nil {
 		return nil, err
 	}
+	ended := func(m *mark) uint64 {
+		if p.Ends {
+			return m.Locks.Acquires + m.Locks.Aborts
+		}
+		return uint64(m.done)
+	}
 	last, series := first, []uint64(nil)
 	for i := fabric.Time(1); i <= maxBatches || uint64(last.done-first.done) < p.Ops && last.at < p.LimitNs; i++ {
 		m, err := look(p.WarmupNs + p.WindowNs*i/maxBatches)
 		if err != nil {
 			return nil, err
 		}
-		series = append(series, uint64(m.done-last.done))
+		series = append(series, ended(&m)-ended(&last))
 		last = m
 	}
 	d := drift(series)
-	return between(&first, &last, d <= p.Tolerance && uint64(last.done-first.done) >= p.LeastOps, d), nil
+	return between(&first, &last, d <= p.Tolerance && ended(&last)-ended(&first) >= p.LeastOps, d), nil
 }
 
 // between returns what was measured between two marks.
