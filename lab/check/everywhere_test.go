@@ -9,7 +9,15 @@ import (
 	"github.com/declock/declock/fabric/sim"
 )
 
-var flagStride = flag.Int("stride", 0, "TestEverywhere: every so manieth boundary (default: few; 1: all)")
+var flagStride = flag.Int("stride", 0, "tests with faults everywhere: every so manieth boundary (default: few; 1: all)")
+
+// strideOf returns the stride of a test, which -stride replaces.
+func strideOf(stride int) int {
+	if *flagStride > 0 {
+		return *flagStride
+	}
+	return stride
+}
 
 // killOf and rebootOf are faults at a boundary.
 func killOf(cn int) sim.Fault { return sim.Fault{Kind: sim.FaultKill, Node: sim.OfCN(fabric.CNID(cn))} }
@@ -41,13 +49,7 @@ func TestEverywhere(t *testing.T) {
 	}
 	for _, x := range list {
 		t.Run(x.name, func(t *testing.T) {
-			stride := x.stride
-			if *flagStride > 0 {
-				stride = *flagStride
-			}
-			if testing.Short() {
-				stride *= 5
-			}
+			stride := strideOf(x.stride)
 			total := faultsEverywhere{}
 			for i, s := range everywhere(x.cns) {
 				e := faultsEverywhere{Base: s, Faults: x.faults, Stride: stride, From: i % stride, Join: x.join}
@@ -72,10 +74,7 @@ func TestEverywhere(t *testing.T) {
 // Another node joins while the first, which is cut off from the coordinator, works on; its lease runs out at every boundary, while the
 // memory node is cut off from the coordinator, too, and serves it. A second fault is at every boundary after that. Locks are reset all the time.
 func TestJoinInLeaseEverywhere(t *testing.T) {
-	stride := 6
-	if *flagStride > 0 {
-		stride = *flagStride
-	}
+	stride := strideOf(10)
 	fence := sim.Fault{Kind: sim.FaultFence, Node: sim.OfCN(1)}
 	for _, x := range []struct {
 		name   string

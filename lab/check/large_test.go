@@ -10,10 +10,7 @@ import (
 
 // Stores in which most values have segments, under the faults of other classes of stores.
 func TestStoreLarge(t *testing.T) {
-	runs := 300
-	if testing.Short() {
-		runs = 60
-	}
+	runs := *flagSeeds
 	u, err := Faults(context.Background(), Options{Classes: []Class{StoreLarge}, First: *flagFirst, Runs: runs, Keep: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -42,13 +39,7 @@ func TestStoreLargeEverywhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stride := 17
-		if *flagStride > 0 {
-			stride = *flagStride
-		}
-		if testing.Short() {
-			stride *= 3
-		}
+		stride := strideOf(17)
 		e := faultsEverywhere{Base: s, Faults: []sim.Fault{killOf(1)}, Stride: stride, From: seed % stride}
 		if err := e.Run(); err != nil {
 			t.Fatal(err)

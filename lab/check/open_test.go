@@ -9,10 +9,7 @@ import (
 
 // Stores with slots that open, under the faults of other classes of stores.
 func TestStoreOpen(t *testing.T) {
-	runs := 200
-	if testing.Short() {
-		runs = 60
-	}
+	runs := *flagSeeds
 	u, err := Faults(context.Background(), Options{Classes: []Class{StoreOpen}, First: *flagFirst, Runs: runs, Keep: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -11,10 +11,7 @@ import (
 
 // Stores on memory nodes that are replicated and end.
 func TestStorePromote(t *testing.T) {
-	runs := 300
-	if testing.Short() {
-		runs = 60
-	}
+	runs := *flagSeeds
 	u, err := Faults(context.Background(), Options{Classes: []Class{StorePromote}, First: *flagFirst, Runs: runs, Keep: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -46,25 +43,19 @@ func TestStorePromoteEverywhere(t *testing.T) {
 		faults []sim.Fault
 		stride int
 	}{
-		{"primary", 2, []sim.Fault{endOf(0, gone)}, 7},
-		{"backup", 2, []sim.Fault{endOf(1, gone)}, 7},
-		{"primary of three", 3, []sim.Fault{endOf(0, gone)}, 11},
-		{"first of two backups", 3, []sim.Fault{endOf(1, gone)}, 11},
-		{"last of two backups", 3, []sim.Fault{endOf(2, gone)}, 11},
-		{"primary, then the next", 3, []sim.Fault{endOf(0, gone), endOf(1, gone)}, 101},
-		{"backup, then primary", 3, []sim.Fault{endOf(2, gone), endOf(0, gone)}, 101},
+		{"primary", 2, []sim.Fault{endOf(0, gone)}, 13},
+		{"backup", 2, []sim.Fault{endOf(1, gone)}, 13},
+		{"primary of three", 3, []sim.Fault{endOf(0, gone)}, 19},
+		{"first of two backups", 3, []sim.Fault{endOf(1, gone)}, 23},
+		{"last of two backups", 3, []sim.Fault{endOf(2, gone)}, 29},
+		{"primary, then the next", 3, []sim.Fault{endOf(0, gone), endOf(1, gone)}, 151},
+		{"backup, then primary", 3, []sim.Fault{endOf(2, gone), endOf(0, gone)}, 151},
 		{"backup that comes back, then primary", 2, []sim.Fault{endOf(1, kept), endOf(0, kept)}, 101},
 		{"writer, then primary", 2, []sim.Fault{killOf(1), endOf(0, gone)}, 101},
 		{"writer, then primary of three, then the next", 3, []sim.Fault{killOf(1), endOf(0, gone), endOf(1, gone)}, 401},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			stride := x.stride
-			if *flagStride > 0 {
-				stride = *flagStride
-			}
-			if testing.Short() && len(x.faults) < 3 { // with three there are few enough
-				stride *= 3
-			}
+			stride := strideOf(x.stride)
 			runs, failed := 0, 0
 			for seed := range 3 {
 				line := fmt.Sprintf("gen=%s class=storepromote seed=%d cns=2 clients=1 mns=1 copies=%d spares=%d policy=declock cap=3 ver=27 nic=cx4 scale=100 grain=8 "+

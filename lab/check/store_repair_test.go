@@ -10,10 +10,7 @@ import (
 
 // Stores on memory nodes that are replicated and end, and to whose new backups what they have is copied.
 func TestStoreRepair(t *testing.T) {
-	runs := 300
-	if testing.Short() {
-		runs = 60
-	}
+	runs := *flagSeeds
 	u, err := Faults(context.Background(), Options{Classes: []Class{StoreRepair}, First: *flagFirst, Runs: runs, Keep: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -42,19 +39,13 @@ func TestStoreRepairEverywhere(t *testing.T) {
 		faults []sim.Fault
 		stride int
 	}{
-		{"backup, then primary", 2, []sim.Fault{endOf(1, gone), endOf(0, gone)}, 97},
+		{"backup, then primary", 2, []sim.Fault{endOf(1, gone), endOf(0, gone)}, 211},
 		{"backup, then the new one, then primary", 2, []sim.Fault{endOf(1, gone), endOf(2, gone), endOf(0, gone)}, 401},
 		{"backup, then who copies, then primary", 2, []sim.Fault{endOf(1, gone), killOf(1), endOf(0, gone)}, 401},
 		{"primary, who copies, then the next", 3, []sim.Fault{endOf(0, gone), killOf(1), endOf(1, gone)}, 601},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			stride := x.stride
-			if *flagStride > 0 {
-				stride = *flagStride
-			}
-			if testing.Short() {
-				stride *= 3
-			}
+			stride := strideOf(x.stride)
 			runs, copied := 0, uint64(0)
 			for seed := range 3 {
 				line := fmt.Sprintf("gen=%s class=storerepair seed=%d cns=2 clients=1 mns=1 copies=%d spares=%d repair=1 policy=declock cap=3 ver=27 nic=cx4 scale=100 grain=8 "+

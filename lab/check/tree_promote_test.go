@@ -10,10 +10,7 @@ import (
 
 // Trees on memory nodes that are replicated and end.
 func TestTreePromote(t *testing.T) {
-	runs := 300
-	if testing.Short() {
-		runs = 60
-	}
+	runs := *flagSeeds
 	u, err := Faults(context.Background(), Options{Classes: []Class{TreePromote}, First: *flagFirst, Runs: runs, Keep: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -33,10 +30,7 @@ func TestTreePromote(t *testing.T) {
 
 // Trees on memory nodes that are replicated and end, and to whose new backups what they have is copied.
 func TestTreeRepair(t *testing.T) {
-	runs := 300
-	if testing.Short() {
-		runs = 60
-	}
+	runs := *flagSeeds
 	u, err := Faults(context.Background(), Options{Classes: []Class{TreeRepair}, First: *flagFirst, Runs: runs, Keep: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -60,24 +54,18 @@ func TestTreePromoteEverywhere(t *testing.T) {
 		faults      []sim.Fault
 		stride      int
 	}{
-		{"primary", 1, 2, []sim.Fault{endOf(0, gone)}, 7},
-		{"primary of two numbers", 2, 2, []sim.Fault{endOf(0, gone)}, 11},
-		{"backup", 1, 2, []sim.Fault{endOf(1, gone)}, 11},
-		{"primary of three", 1, 3, []sim.Fault{endOf(0, gone)}, 13},
-		{"first of two backups", 1, 3, []sim.Fault{endOf(1, gone)}, 13},
-		{"primary, then the next", 1, 3, []sim.Fault{endOf(0, gone), endOf(1, gone)}, 97},
-		{"backup that comes back, then primary", 1, 2, []sim.Fault{endOf(1, kept), endOf(0, kept)}, 71},
-		{"writer, then primary", 1, 2, []sim.Fault{killOf(1), endOf(0, gone)}, 61},
-		{"writer, then primary of two numbers", 2, 2, []sim.Fault{killOf(1), endOf(1, gone)}, 61},
+		{"primary", 1, 2, []sim.Fault{endOf(0, gone)}, 17},
+		{"primary of two numbers", 2, 2, []sim.Fault{endOf(0, gone)}, 29},
+		{"backup", 1, 2, []sim.Fault{endOf(1, gone)}, 29},
+		{"primary of three", 1, 3, []sim.Fault{endOf(0, gone)}, 37},
+		{"first of two backups", 1, 3, []sim.Fault{endOf(1, gone)}, 37},
+		{"primary, then the next", 1, 3, []sim.Fault{endOf(0, gone), endOf(1, gone)}, 241},
+		{"backup that comes back, then primary", 1, 2, []sim.Fault{endOf(1, kept), endOf(0, kept)}, 171},
+		{"writer, then primary", 1, 2, []sim.Fault{killOf(1), endOf(0, gone)}, 151},
+		{"writer, then primary of two numbers", 2, 2, []sim.Fault{killOf(1), endOf(1, gone)}, 211},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			stride := x.stride
-			if *flagStride > 0 {
-				stride = *flagStride
-			}
-			if testing.Short() {
-				stride *= 5
-			}
+			stride := strideOf(x.stride)
 			runs, failed := 0, 0
 			for seed := range 3 {
 				line := fmt.Sprintf("gen=%s class=treepromote seed=%d cns=2 clients=1 mns=%d copies=%d spares=%d policy=declock cap=3 ver=27 nic=cx4 scale=100 grain=8 "+
@@ -117,18 +105,12 @@ func TestTreeRepairEverywhere(t *testing.T) {
 		faults []sim.Fault
 		stride int
 	}{
-		{"backup, then primary", 1, []sim.Fault{endOf(1, gone), endOf(0, gone)}, 151},
-		{"backup, then primary of two numbers", 2, []sim.Fault{endOf(2, gone), endOf(0, gone)}, 251},
-		{"backup, then who copies, then primary", 1, []sim.Fault{endOf(1, gone), killOf(1), endOf(0, gone)}, 401},
+		{"backup, then primary", 1, []sim.Fault{endOf(1, gone), endOf(0, gone)}, 301},
+		{"backup, then primary of two numbers", 2, []sim.Fault{endOf(2, gone), endOf(0, gone)}, 601},
+		{"backup, then who copies, then primary", 1, []sim.Fault{endOf(1, gone), killOf(1), endOf(0, gone)}, 801},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			stride := x.stride
-			if *flagStride > 0 {
-				stride = *flagStride
-			}
-			if testing.Short() {
-				stride *= 3
-			}
+			stride := strideOf(x.stride)
 			runs, copied := 0, uint64(0)
 			for seed := range 3 {
 				line := fmt.Sprintf("gen=%s class=treerepair seed=%d cns=2 clients=1 mns=%d copies=2 spares=2 repair=1 policy=declock cap=3 ver=27 nic=cx4 scale=100 grain=8 "+
