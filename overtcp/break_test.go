@@ -12,6 +12,7 @@ import (
 
 // A lock by name is taken from a process that lives: when Break returns nothing of that reaches memory any more, its guard is lost, and the next holder has a greater token.
 func TestBreak(t *testing.T) {
+	t.Parallel()
 	x := newStand(t)
 	ctx := t.Context()
 	var names [3]*declock.Names
@@ -71,6 +72,7 @@ func TestBreak(t *testing.T) {
 
 // All processes that share a lock are shut out when it is broken.
 func TestBreakOfAll(t *testing.T) {
+	t.Parallel()
 	x := newStand(t)
 	ctx := t.Context()
 	names := func(p peer) *declock.Names {

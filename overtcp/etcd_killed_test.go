@@ -126,6 +126,7 @@ func open(t *testing.T, address string) (*declock.Cluster, *declock.Session) {
 // etcd is killed, and is away for longer than leases last: locks pass between compute nodes all the time, a node that wants to
 // join gets an error, and none is taken for crashed. When it is back, all are members still, and others can join.
 func TestKilledEtcd(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("etcd is away for longer than leases last")
 	}

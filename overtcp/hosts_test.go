@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -16,9 +17,12 @@ type hosts struct {
 	cuts   map[[2]int]bool
 }
 
+// madeHosts counts them: tests run beside each other.
+var madeHosts atomic.Int32
+
 // newHosts makes n hosts, or returns nil and says why not.
 func newHosts(t *testing.T, n int) *hosts {
-	id := os.Getpid()
+	id := os.Getpid() + 1<<22*int(madeHosts.Add(1)) // process numbers are below that
 	h := &hosts{t: t, prefix: fmt.Sprintf("dk%x", id), cuts: map[[2]int]bool{}}
 	net := fmt.Sprintf("10.%d.%d.", 100+id%100, id/100%256)
 	t.Cleanup(func() {

@@ -238,6 +238,7 @@ func (l *largeLoad) history() (ops []storeOp) {
 // Processes that change large values, by sets, streams, appends and changes of a part, are killed, and memory nodes with copies of the values are: each value that is read, then and afterwards, is one that was
 // stored as a whole, the operations on each key are linearizable, and no segment and no memory is left.
 func TestLargeValuesKilled(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	l := &largeLoad{replicas: x}
 	l.own, _ = open(t, x.address)

@@ -76,6 +76,7 @@ func loadTree(c *declock.Cluster, name string) error {
 
 // Processes that load trees are killed, and memory nodes with copies of these: each tree has all keys or none, and all if the load has succeeded.
 func TestTreeLoadKilled(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	c, s := open(t, x.address)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)

@@ -12,16 +12,29 @@ import (
 
 const lent = "&local=true"
 
-func TestLocalStoreFailover(t *testing.T) { killed(t, false, lent) }
+func TestLocalStoreFailover(t *testing.T) {
+	t.Parallel()
+	killed(t, false, lent)
+}
 
-func TestLocalTreeFailover(t *testing.T) { killed(t, true, lent) }
+func TestLocalTreeFailover(t *testing.T) {
+	t.Parallel()
+	killed(t, true, lent)
+}
 
-func TestLocalStoreFailoverStopped(t *testing.T) { stopped(t, false, 0, lent) }
+func TestLocalStoreFailoverStopped(t *testing.T) {
+	t.Parallel()
+	stopped(t, false, 0, lent)
+}
 
-func TestLocalTreeFailoverStopped(t *testing.T) { stopped(t, true, 0, lent) }
+func TestLocalTreeFailoverStopped(t *testing.T) {
+	t.Parallel()
+	stopped(t, true, 0, lent)
+}
 
 // The tests above would say nothing if memory were not lent.
 func TestLocalReplicas(t *testing.T) {
+	t.Parallel()
 	x := newReplicasOn(t, nil, false, lent)
 	for i, p := range newStoreLoad(x).processes {
 		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.Process.Pid))

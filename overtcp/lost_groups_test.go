@@ -12,6 +12,7 @@ import (
 
 // etcd loses all its data after a failover. Each number is served by the memory node that served it, in the same term, with all that its store had; tokens grow.
 func TestReplicatedEtcdLosesItsData(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	c, s := open(t, x.address)
 	locks, err := c.Locks(t.Context(), "l", 3)

@@ -72,6 +72,7 @@ func (x *replicas) restartAll() {
 
 // A rolling restart under load: no acquisition fails, and holders are notified where a number moves.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	h := &history{t: t, holds: map[lock.Token]bool{}, first: make(chan time.Time, 1)}
 	stop := h.work(x, 2)
@@ -84,6 +85,7 @@ func TestRollingRestart(t *testing.T) {
 
 // The same of stores: nothing is lost. An operation fails only if it is a change of which a write to a backup was under way when that was promoted: its outcome is unknown.
 func TestStoreRollingRestart(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	l := newStoreLoad(x)
 	l.begin()
@@ -100,6 +102,7 @@ func TestStoreRollingRestart(t *testing.T) {
 // A number whose copies are all lost is abandoned, and begins anew with empty memory in a later term. Stores and a tree that were open all the while report the loss, and can be used; what was on other
 // numbers is there.
 func TestAbandon(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	g := x.whole().Group(0)
 	users := newLosers(t, x.open())
@@ -149,6 +152,7 @@ func TestAbandon(t *testing.T) {
 
 // What is opened while a memory node is being replaced is there a moment later: stores, locks, names. None of that fails.
 func TestOpenOverFailover(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	c := x.open()
 	for round := range 3 {
@@ -185,6 +189,7 @@ func TestOpenOverFailover(t *testing.T) {
 
 // A process that opens the cluster while a memory node is being replaced, and opens, uses and drops stores, trees and locks at once, waits and goes on: nothing fails.
 func TestOpenOverFailoverAnew(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	c := x.open()
 	const each = 60
@@ -247,6 +252,7 @@ func TestOpenOverFailoverAnew(t *testing.T) {
 // When no memory node is left, each operation fails after the time for which it waits for another to take the place, and Close returns within a lease or so, though locks are held, and stores
 // and trees are open.
 func TestNoMemoryNodeIsLeft(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	c, _ := open(t, x.address)
 	st, err := c.Store(t.Context(), "store", declock.StoreConfig{Objects: 100})
@@ -287,7 +293,7 @@ func TestNoMemoryNodeIsLeft(t *testing.T) {
 		all.Go(func() {
 			begun := time.Now()
 			err := do()
-			if took := time.Since(begun); err == nil || took < 14*time.Second || took > 17*time.Second {
+			if took := time.Since(begun); err == nil || took < 14*time.Second || took > 24*time.Second { // on a busy machine
 				t.Errorf("%s: after %v: %v", what, took, err)
 			}
 		})

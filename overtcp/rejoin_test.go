@@ -191,6 +191,7 @@ func (x *stand) told(g declock.Guard) {
 // A memory node that is stopped for longer than its lease keeps its memory, and joins again with it. Locks of before are lost, and who held
 // them is told.
 func TestMemoryNodeStoppedForLongerThanItsLease(t *testing.T) {
+	t.Parallel()
 	x := newStand(t)
 	k := x.open()
 	x.fill(k)
@@ -222,6 +223,7 @@ func TestMemoryNodeStoppedForLongerThanItsLease(t *testing.T) {
 // etcd loses all its data, as one without a disk that is started anew. No process ends: the memory node joins again with its memory; a compute node
 // is given up, its locks are lost and it is told, and the process can open the cluster again.
 func TestEtcdLosesItsData(t *testing.T) {
+	t.Parallel()
 	x := newStand(t)
 	k := x.open()
 	x.fill(k)

@@ -268,6 +268,7 @@ func (h *history) work(x *replicas, nodes int) (stop func()) {
 // The primary of a replicated number is killed again and again under load: holders hear of it, clients that wait get the lock from the backup, tokens grow, and within a term
 // one holds.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	h := &history{t: t, holds: map[lock.Token]bool{}, first: make(chan time.Time, 1)}
 	stop := h.work(x, 2)
@@ -323,6 +324,7 @@ func (h *history) awaitTerm() time.Time {
 
 // A primary that stands still is deposed when its lease has run out. When it goes on, it is not believed.
 func TestFailoverStopped(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	h := &history{t: t, holds: map[lock.Token]bool{}, first: make(chan time.Time, 1)}
 	stop := h.work(x, 2)
@@ -349,6 +351,7 @@ func TestFailoverStopped(t *testing.T) {
 // A compute node that is cut off from etcd learns by its own clock that its lease is over, and that its hold is lost, before another is granted the lock: though nothing reaches it, and
 // memory nodes do.
 func TestFailoverCutOff(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	etcd := x.options.Etcd[0]
 	path := filepath.Join(filepath.Dir(etcd), "cut.sock")
@@ -409,6 +412,7 @@ func TestFailoverCutOff(t *testing.T) {
 // etcd is away for longer than leases last: then no replicated number serves, and compute nodes give up what they hold there. When it is back, the memory nodes are the replicas that they
 // were, in the same terms, and compute nodes that open the cluster again find their locks.
 func TestReplicatedEtcdAway(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	before := x.whole()
 	c, s := open(t, x.address)

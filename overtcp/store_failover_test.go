@@ -187,10 +187,16 @@ func (l *storeLoad) touch(pid int) {
 
 // Memory nodes are killed under load, each of which is the primary of one number and has the backup of another: no acknowledged write is lost, none comes twice or in another
 // order, and operations wait and go on.
-func TestStoreFailover(t *testing.T) { killed(t, false, "") }
+func TestStoreFailover(t *testing.T) {
+	t.Parallel()
+	killed(t, false, "")
+}
 
 // The same for trees, of which one is on all numbers.
-func TestTreeFailover(t *testing.T) { killed(t, true, "") }
+func TestTreeFailover(t *testing.T) {
+	t.Parallel()
+	killed(t, true, "")
+}
 
 func killed(t *testing.T, trees bool, more string) {
 	x := newReplicasOn(t, nil, false, more)
@@ -233,10 +239,16 @@ func killed(t *testing.T, trees bool, more string) {
 }
 
 // A primary that stands still for longer than its lease is deposed, and is not believed when it goes on.
-func TestStoreFailoverStopped(t *testing.T) { stopped(t, false, 0, "") }
+func TestStoreFailoverStopped(t *testing.T) {
+	t.Parallel()
+	stopped(t, false, 0, "")
+}
 
 // The same for trees.
-func TestTreeFailoverStopped(t *testing.T) { stopped(t, true, 0, "") }
+func TestTreeFailoverStopped(t *testing.T) {
+	t.Parallel()
+	stopped(t, true, 0, "")
+}
 
 // The same with a bound for silence that is less than the lease: operations go on soon after that.
 func TestStoreFailoverSilent(t *testing.T) { stopped(t, false, 500*time.Millisecond, "") }

@@ -20,6 +20,7 @@ func bulk(i int) (key, value []byte) {
 // One memory node after the other is killed, and started again without what it had, each as soon as all copies are in sync again, while clients work: in the end none has
 // been there from the start, and nothing is lost.
 func TestStoreRepair(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	l := newStoreLoad(x)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -34,6 +35,7 @@ func TestStoreRepair(t *testing.T) {
 
 // The same for trees.
 func TestTreeRepair(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	l := newStoreLoad(x)
 	l.trees = true
@@ -83,6 +85,7 @@ func (l *storeLoad) repaired(put func(key, value []byte) error, get func(key []b
 
 // How far a copy to a new backup is shows at the compute node that makes it, and work goes on meanwhile.
 func TestCopyProgress(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	x.opened[0].Close() // the compute node with the lowest number is that which copies
 	c, err := declock.Open(t.Context(), x.address, declock.WithCopyRate(64<<10))
@@ -121,6 +124,7 @@ func TestCopyProgress(t *testing.T) {
 
 // What is dropped on memory nodes with replicas is let go, and its memory comes back, without that anything is reported.
 func TestDropLetsGo(t *testing.T) {
+	t.Parallel()
 	x := newReplicas(t)
 	reports := make(chan error, 100)
 	c, err := declock.Open(t.Context(), x.address, declock.WithReport(func(err error) {

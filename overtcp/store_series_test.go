@@ -150,10 +150,16 @@ type storeTally struct {
 
 // Faults happen to a cluster under load, one in each round: memory nodes are killed, each of which is a primary and has backups of others, stopped and continued, cut off from etcd and from
 // compute nodes, one way or both. No acknowledged write is lost, none comes twice or in another order, no operation is stuck; and none fails, but where it has to.
-func TestStoreSeries(t *testing.T) { series(t, false) }
+func TestStoreSeries(t *testing.T) {
+	t.Parallel()
+	series(t, false)
+}
 
 // The same for trees.
-func TestTreeSeries(t *testing.T) { series(t, true) }
+func TestTreeSeries(t *testing.T) {
+	t.Parallel()
+	series(t, true)
+}
 
 func series(t *testing.T, trees bool) {
 	silence := ""
