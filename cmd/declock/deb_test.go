@@ -19,7 +19,7 @@ func TestDebianPackage(t *testing.T) {
 		t.Helper()
 		cmd := exec.Command("sh", "-ec", line)
 		cmd.Dir = "../.."
-		cmd.Env = append(os.Environ(), "PROGRAMS="+programs, "ROOT="+root, "PACKAGE="+packed)
+		cmd.Env = append(os.Environ(), "LEVEL=1", "PROGRAMS="+programs, "ROOT="+root, "PACKAGE="+packed)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)

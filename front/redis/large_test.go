@@ -151,6 +151,9 @@ func TestLargeValuesBesideWriters(t *testing.T) {
 
 // A connection has memory for some segments, however large the value that passes through it.
 func TestLargeValuesTakeLittleMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one client, values of many megabytes")
+	}
 	_, _, address := startLarge(t, Options{})
 	c, v := dial(t, address), letters('m', 60<<20)
 	text := []byte(request("SET", "k", v))

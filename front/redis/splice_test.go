@@ -34,6 +34,9 @@ func (c *client) discard(n int) {
 
 // Commands that change a part of a value, or answer with a value that they change, have memory for some segments, and those that look for a number or a word in it for little more than that.
 func TestChangesOfLargeValuesTakeLittleMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one client, values of many megabytes")
+	}
 	_, s, address := startLarge(t, Options{})
 	c, n := dial(t, address), 40<<20
 	v := letters('m', n)
@@ -288,6 +291,9 @@ func noSegments(t *testing.T, cluster *declock.Cluster) {
 
 // When memory is full, a change of a value in segments is refused, and the value is as it was.
 func TestChangesOfLargeValuesWhenFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one client, values of many megabytes")
+	}
 	cluster, err := declock.Open(t.Context(), "shm:", declock.WithMemory(64<<20))
 	if err != nil {
 		t.Fatal(err)
