@@ -9,6 +9,7 @@ import (
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
 )
@@ -147,6 +148,59 @@ func TestCopyLargeObjects(t *testing.T) {
 	}
 	if steps < 3 {
 		t.Errorf("%d steps", steps)
+	}
+	x.inSync(to)
+}
+
+// A watched is a Locker that looks whether its lock is held when something is read.
+type watched struct {
+	*cas.Locker
+	at          fabric.Addr // is looked at
+	held        bool
+	reads, free int // of which without the lock
+}
+
+func (l *watched) Acquire(h *lock.Hold, r *lock.Request) error {
+	err := l.Locker.Acquire(h, r)
+	l.held = err == nil
+	return err
+}
+
+func (l *watched) Release(h *lock.Hold, before []fabric.Op) error {
+	l.held = false
+	return l.Locker.Release(h, before)
+}
+
+// Ready is asked before each chain.
+func (l *watched) Ready(at fabric.Addr) error {
+	if at == l.at {
+		if l.reads++; !l.held {
+			l.free++
+		}
+	}
+	return nil
+}
+
+func (l *watched) Attach(fabric.MemID) error { return nil }
+
+// A bucket is read and copied under its lock: else what is stored between the two is overwritten at the backup. (Seeds hardly meet that: to store
+// takes longer than to copy.)
+func TestCopyUnderTheLock(t *testing.T) {
+	x := newCopyWorld(t, 1)
+	for i := range 20 {
+		x.change(i)
+	}
+	to := x.add()
+	wantErr(t, "names", x.s.h.Parts[0].Region.CopyNames(x.port(0)), nil)
+	l := &watched{Locker: cas.New(x.port(0), cas.Config{}), at: x.s.slotsAddr(x.s.bucket(0, 0))}
+	k, err := x.s.Copy(l, to, new(handle.CopyPosition))
+	wantErr(t, "copy", err, nil)
+	for done := false; !done; {
+		done, err = k.Step()
+		wantErr(t, "step", err, nil)
+	}
+	if l.reads == 0 || l.free > 0 {
+		t.Errorf("the bucket is read %d times, %d of them without its lock", l.reads, l.free)
 	}
 	x.inSync(to)
 }
