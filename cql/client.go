@@ -36,6 +36,8 @@ type Ticket struct {
 	Unreleased bool
 	// Without says, after a Release that has failed, that the lock may be released though operations of before have not been executed.
 	Without bool
+	// Done is, after a Release that has failed, how many operations of before have been executed for certain.
+	Done uint8
 
 	seen uint64 // the head that the waiter saw last, plus 1; 0: it has not looked
 	// Carried is the value that the grant brought, or that the release is to send along with it.

@@ -43,6 +43,7 @@ func (c *Client) Release(p *Ticket, before []fabric.Op) error {
 	}
 	if n > 0 {
 		copyResults(before, c.ops[:n])
+		p.Done = uint8(n)
 	}
 	if c.quick.alone(h, p) {
 		p.Contended = false
@@ -70,6 +71,7 @@ func (c *Client) readOn(p *Ticket, h Header, why error) error {
 func (c *Client) releaseFailed(p *Ticket, before []fabric.Op, k int, err error) error {
 	n := len(before)
 	copyResults(before[:min(k, n)], c.ops[:min(k, n)])
+	p.Done = uint8(min(k, n))
 	switch {
 	case k < n && !errors.Is(err, fabric.ErrUnknownOutcome):
 		// before failed and the FAA did not take place. Nor, perhaps, did the WRITE of the value: the

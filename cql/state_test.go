@@ -8,7 +8,7 @@ import (
 // fieldCount is how many fields each type has whose AppendState says what tells two of its values apart. A field that is new belongs there, unless
 // it is a counter or scratch memory.
 var fieldCount = map[reflect.Type]int{
-	reflect.TypeFor[Ticket]():      14, // Without: until Release has returned
+	reflect.TypeFor[Ticket]():      15, // Without, Done: until Release has returned
 	reflect.TypeFor[Train]():       10,
 	reflect.TypeFor[Carried]():     3,
 	reflect.TypeFor[Agent]():       16,

@@ -317,6 +317,7 @@ func (c *Client) releaseMember(p *Ticket, before []fabric.Op) error {
 		err = c.port.Do(c.ops[:n])
 		k := fabric.Executed(err, n)
 		copyResults(before[:k], c.ops[:k])
+		p.Done = uint8(k)
 	}
 	switch {
 	case errors.Is(err, fabric.ErrUnknownOutcome):

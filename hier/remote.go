@@ -295,8 +295,9 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		return k.giveUp(s, x, before, nil)
 	}
 	wait, rest, err := k.work(s, x, h, data, before, slack)
+	done := len(before) > 0 && wait == nil && len(rest) == 0 && err == nil
 	if x.over() { // since we looked: clients of the new incarnation may wait here
-		return errors.Join(err, k.releaseLost(s, x))
+		return partly(done, errors.Join(err, k.releaseLost(s, x)))
 	}
 	if x.ticket.InTrain() {
 		k.recordUnknown(x)
@@ -312,7 +313,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	default:
 		rerr := k.giveUp(s, x, rest, err)
 		if err == nil {
-			return rerr
+			return partly(done, rerr)
 		}
 		return errors.Join(err, rerr)
 	}
@@ -393,7 +394,7 @@ func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op, failed error) er
 		err = k.awaitVerdict(x, ticket.Lock, err)
 	}
 	if err != nil {
-		err = k.failed(x, ticket, err)
+		err = partly(ticket.Done > 0, k.failed(x, ticket, err))
 	}
 	if k.table.policy.remembers() {
 		k.table.hot.update(ticket.Lock, hot, ticket.Contended)
@@ -402,6 +403,14 @@ func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op, failed error) er
 	k.completeAll(x, err)
 	k.vacate(s, x, k.table.policy.nextOwner(x))
 	return err
+}
+
+// partly returns the error of a release. done: operations before it have been executed all the same. An error that did not say so would say that they have changed nothing.
+func partly(done bool, err error) error {
+	if !done || err == nil || errors.Is(err, fabric.ErrUnknownOutcome) {
+		return err
+	}
+	return fmt.Errorf("%w: what was to be done before the lock was released has been done, at least in part: %w", fabric.ErrUnknownOutcome, err)
 }
 
 // vacate ends this node's part in a remote lock: a waiter of the node acquires it anew, or there is none, and the local lock

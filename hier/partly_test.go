@@ -1,0 +1,66 @@
+package hier_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/hier"
+	"github.com/declock/declock/lock"
+)
+
+// A release fails when operations before it have been executed: its error says that the outcome is unknown. One of which nothing was executed does not.
+func TestReleaseThatFailsInPart(t *testing.T) {
+	for _, waits := range []bool{false, true} { // another client of the node waits: the operations are executed before the lock is passed on
+		for stop := range 4 {
+			t.Run(fmt.Sprintf("a client waits %v/at operation %d", waits, stop), func(t *testing.T) {
+				if waits && stop > 1 {
+					t.Skip("the lock goes on")
+				}
+				r := newRig(t, 1, 2, "declock", small, unsynced, silent)
+				r.c.Go(r.nodes[0], "holder", func(p fabric.Port) {
+					armed := false
+					k := r.hooked(0, p, &hookPort{do: func(p fabric.Port, ops []fabric.Op) error {
+						if !armed {
+							return p.Do(ops)
+						}
+						if armed = stop == 3; armed { // the chain is executed, and what is to follow it is not
+							armed = false
+							if err := p.Do(ops[:len(ops)-1]); err != nil {
+								return err
+							}
+							return &fabric.ChainError{Index: len(ops) - 1, Op: ops[len(ops)-1], Err: fabric.ErrInterrupted}
+						}
+						if stop > 0 {
+							if err := p.Do(ops[:stop]); err != nil {
+								return err
+							}
+						}
+						return &fabric.ChainError{Index: stop, Op: ops[stop], Err: fabric.ErrInterrupted}
+					}})
+					var h lock.Hold
+					acquire(t, k, &h, r.lock(0), lock.Exclusive)
+					at(k, 100*us)
+					armed = true
+					err := k.Release(&h, []fabric.Op{fabric.Store(r.data(0), 1), fabric.Store(r.data(0).Add(8), 2)})
+					changed := r.c.PeekWord(r.data(0)) != 0
+					if unknown := errors.Is(err, fabric.ErrUnknownOutcome); unknown != changed && (err != nil || stop < 3) {
+						t.Errorf("something has changed: %v; the error: %v", changed, err)
+					}
+				})
+				if waits {
+					r.client(0, "waiter", func(k *hier.Locker) {
+						at(k, 50*us)
+						var h lock.Hold
+						acquire(t, k, &h, r.lock(0), lock.Exclusive)
+						must(t, k.Release(&h, nil))
+					})
+				}
+				if err := r.c.RunUntil(ms); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
