@@ -365,14 +365,18 @@ func doStore(st *objstore.Client, o *oracle.StoreOp, short bool) (err error) {
 		}
 		o.Value = strconv.FormatUint(n, 10)
 	}
-	return ends(o, err, short, isAny(err, fabric.ErrFenced, fabric.ErrUnknownOutcome))
+	return ends(o, err, short, errors.Is(err, fabric.ErrFenced))
 }
 
 // ends writes down how an operation of the store or tree has ended. short: there may be no room for it. failed: there is an answer perhaps,
-// and an error: unlock failed. It returns the error if the result is not known.
+// and an error: unlock failed. It returns the error if there is no result. An error that does not say that the outcome is unknown says that the operation has changed nothing, and
+// never will.
 func ends(o *oracle.StoreOp, err error, short, failed bool) error {
-	o.Result = oracle.Unknown
+	o.Result = oracle.Failed
 	switch {
+	case errors.Is(err, fabric.ErrUnknownOutcome):
+		o.Result = oracle.Unknown
+		return err
 	case failed:
 		return err
 	case err == nil:

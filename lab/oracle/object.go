@@ -96,7 +96,7 @@ func (m *model) gone(s *object, o *StoreOp) bool {
 // step reports whether an operation may have had its result in state s, and the next state.
 func (m *model) step(s object, o *StoreOp) (bool, object) {
 	switch o.Result {
-	case NoSpace:
+	case NoSpace, Failed:
 		return true, s
 	case Unknown:
 		if o.Method == "add" && s.there && m.gone(&s, o) {

@@ -40,16 +40,17 @@ type StoreResult uint8
 
 // Results of a StoreOp.
 const (
-	Unknown StoreResult = iota // no answer, or an error of the fabric: it may have happened, or will
+	Unknown StoreResult = iota // no answer, or an error that says so: it may have happened, or will
 	Done
 	NotFound
 	Exists
 	NotNumber
 	NoSpace // it did nothing: memory is short
+	Failed  // it did nothing, and never will: so it has said, by an error that leaves no doubt
 )
 
 func (r StoreResult) String() string {
-	return [...]string{"unknown", "done", "not found", "exists", "not a number", "no space"}[r]
+	return [...]string{"unknown", "done", "not found", "exists", "not a number", "no space", "failed"}[r]
 }
 
 func (o *StoreOp) String() string {
