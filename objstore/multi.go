@@ -11,11 +11,17 @@ import (
 // GetMulti reads many keys in the time of a few. The optimistic reads of a batch of keys (unlocked.go) are packed into as few chains for each memory node as these
 // may be long, and all chains are posted before the first is waited for: two round trips for all keys, one if the location cache knows
 // them. What that does not settle is done by gets, one after the other. Each key is read at a moment of its own, as by a Get.
+//
+// Where READs of a chain may be exchanged, a chain has one READ of each of its keys, and the next READs are posted when it has completed: three round trips for
+// keys that the location cache knows, six for others, and eight for those of which it is wrong. A get takes the lock there, in two round trips, so a
+// few keys are left to gets.
 
 // Bounds of a batch. Larger requests are several.
 const (
 	batchKeys  = 128
 	batchBytes = 1 << 20 // of objects, but for the first
+	// fewestUnordered is how many keys are worth a batch where READs of a chain may be exchanged.
+	fewestUnordered = 4
 )
 
 // A Result is what GetMulti has found of a key.
@@ -30,8 +36,9 @@ type batch struct {
 	keys   []byte // copies: those of the caller may lie in what Get returned
 	units  []unit
 	ops    []fabric.Op
-	slots  []byte // buckets; of the Port
-	bytes  uint64 // of c.obj that are in use
+	step   []fabric.Op // one of each unit: those that are under way where READs may be exchanged
+	slots  []byte      // buckets; of the Port
+	bytes  uint64      // of c.obj that are in use
 	chains []posted
 }
 
@@ -43,8 +50,9 @@ type unit struct {
 	guess   slotWord // by the location cache
 	unique  uint64   // of guess
 	at      int      // its first operation in the batch's
-	reads   int      // how many it has
+	reads   int      // how many it has; 0: some failed, or there are none
 	chain   int      // that they are in
+	under   int      // where in the batch's step the one is that is under way
 	outcome outcome  // what the reads have found so far
 	again   bool     // its object is to be read
 	slot    fabric.Addr
@@ -81,7 +89,7 @@ func (c *Client) multi(keys [][]byte, results []Result, dst []byte, open bool) (
 
 func (c *Client) getBatch(keys [][]byte, results []Result, dst []byte, open bool) (int, []byte) {
 	b, begun := &c.batch, len(dst)
-	optimistic := !c.s.locked && c.s.h.UpToDate()
+	optimistic := !c.s.cfg.Paper && (c.s.order || len(keys) >= fewestUnordered) && c.s.h.UpToDate()
 	n := c.beginBatch(keys, results, optimistic, &work{})
 	if optimistic {
 		c.findBatch()
@@ -190,7 +198,7 @@ func (c *Client) room(u *unit, w slotWord) bool {
 
 // readBatch executes the reads of some units.
 func (c *Client) readBatch(some func(u *unit) bool, reads func(u *unit, ops []fabric.Op) []fabric.Op) {
-	b := &c.batch
+	b, inOrder := &c.batch, c.s.order
 	b.ops, b.chains = slices.Grow(b.ops[:0], 5*len(b.units)), b.chains[:0]
 	for part := range c.s.h.Parts {
 		ready, first := false, len(b.ops)
@@ -205,19 +213,51 @@ func (c *Client) readBatch(some func(u *unit) bool, reads func(u *unit, ops []fa
 			ready = true
 			u.at = len(b.ops)
 			b.ops = reads(u, b.ops)
-			if u.reads = len(b.ops) - u.at; len(b.ops)-first > fabric.MaxChain {
+			if u.reads = len(b.ops) - u.at; inOrder && len(b.ops)-first > fabric.MaxChain {
 				c.postChain(b.ops[first:u.at])
 				first = u.at
 			}
 			u.chain = len(b.chains)
 		}
-		c.postChain(b.ops[first:])
-	}
-	for i := range b.chains {
-		if p := &b.chains[i]; p.err == nil {
-			p.err = c.port.Wait(p.pending)
+		if inOrder {
+			c.postChain(b.ops[first:])
 		}
 	}
+	if inOrder {
+		c.waitChains(0)
+		return
+	}
+	for step := 0; c.readStep(step); step++ {
+	}
+}
+
+// readStep executes the READ with a number of each unit, and reports whether any had one.
+func (c *Client) readStep(step int) bool {
+	b := &c.batch
+	b.step, b.chains = slices.Grow(b.step[:0], len(b.units)), b.chains[:0]
+	for part := range c.s.h.Parts {
+		first := len(b.step)
+		for i := range b.units {
+			u := &b.units[i]
+			if u.node != part || step >= u.reads {
+				continue
+			}
+			if len(b.step)-first == fabric.MaxChain {
+				c.postChain(b.step[first:])
+				first = len(b.step)
+			}
+			u.chain, u.under = len(b.chains), len(b.step)
+			b.step = append(b.step, b.ops[u.at+step])
+		}
+		c.postChain(b.step[first:])
+	}
+	c.waitChains(step)
+	for i := range b.units {
+		if u := &b.units[i]; step < u.reads {
+			b.ops[u.at+step] = b.step[u.under]
+		}
+	}
+	return len(b.step) > 0
 }
 
 func (c *Client) postChain(ops []fabric.Op) {
@@ -227,9 +267,24 @@ func (c *Client) postChain(ops []fabric.Op) {
 	}
 }
 
+// waitChains waits for the chains that have been posted. Units of which READs beyond done were in one that failed have none.
+func (c *Client) waitChains(done int) {
+	b := &c.batch
+	for i := range b.chains {
+		if p := &b.chains[i]; p.err == nil {
+			p.err = c.port.Wait(p.pending)
+		}
+	}
+	for i := range b.units {
+		if u := &b.units[i]; u.reads > done && b.chains[u.chain].err != nil {
+			u.reads = 0
+		}
+	}
+}
+
 // results returns the operations of a unit, if they have been executed.
 func (b *batch) results(u *unit) []fabric.Op {
-	if u.reads == 0 || b.chains[u.chain].err != nil {
+	if u.reads == 0 {
 		return nil
 	}
 	return b.ops[u.at : u.at+u.reads]

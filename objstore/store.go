@@ -207,7 +207,8 @@ type Store struct {
 	cfg    Config
 	geo    geometry
 	places locations
-	locked bool             // gets take the lock
+	locked bool             // gets of one key take the lock
+	order  bool             // fabric.Caps.ReadsInOrder
 	graces []*reclaim.Grace // of each part
 	spots  *openSlots       // if slots open: those that are known
 
@@ -281,7 +282,8 @@ func (s *Store) open(port, retry fabric.Port, given, cfg Config, old *Store) (_ 
 	if s.geo.opens {
 		s.spots = new(openSlots)
 	}
-	s.locked = cfg.Paper || !port.Caps().ReadsInOrder
+	s.order = port.Caps().ReadsInOrder
+	s.locked = cfg.Paper || !s.order
 	return s, nil
 }
 

@@ -42,7 +42,8 @@ import (
 // the slots may be torn; but a key is in one slot at a time, and comes to another only by way of none.
 //
 // All else is for reads with the lock: overflow blocks, fingerprints that collide, access times that are to be written, and
-// what changed while it was read. Where READs of a chain may be exchanged (fabric.Caps.ReadsInOrder) all gets take the lock.
+// what changed while it was read. Where READs of a chain may be exchanged (fabric.Caps.ReadsInOrder) a get takes the lock, and a batch of gets
+// posts each READ of a key when the one before it has completed (multi.go).
 
 // An outcome is that of an optimistic read, one without the lock.
 type outcome uint8

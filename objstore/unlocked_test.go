@@ -3,6 +3,7 @@ package objstore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +17,27 @@ import (
 type slowPort struct {
 	fabric.Port
 	between func()
+	// exchanges: it does not promise ReadsInOrder, and the operations of chains of READs that are posted are executed the last first.
+	exchanges bool
+	posted    []error
 }
+
+func (p *slowPort) Caps() fabric.Caps {
+	caps := p.Port.Caps()
+	caps.ReadsInOrder = !p.exchanges
+	return caps
+}
+
+func (p *slowPort) Post(ops []fabric.Op) (fabric.Pending, error) {
+	if p.exchanges {
+		slices.Reverse(ops)
+		defer slices.Reverse(ops)
+	}
+	p.posted = append(p.posted, p.Do(ops))
+	return fabric.Pending(len(p.posted) - 1), nil
+}
+
+func (p *slowPort) Wait(i fabric.Pending) error { return p.posted[i] }
 
 func (p *slowPort) Do(ops []fabric.Op) error {
 	for i := range ops {
@@ -44,6 +65,7 @@ func (p *slowPort) Do(ops []fabric.Op) error {
 type encounter struct {
 	t      *testing.T
 	reader *Client
+	batch  bool // the reader gets it in a batch
 	raw    fabric.Port
 	steps  []func() // of the writer
 	done   int
@@ -61,12 +83,16 @@ func (e *encounter) work() {
 
 const encounterValue = 400
 
-func newEncounter(t *testing.T, headerFirst bool) *encounter {
+func newEncounter(t *testing.T, how meeting) *encounter {
 	t.Helper()
-	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
-	e := &encounter{t: t, raw: w.port(0)}
+	config := sim.Config{NIC: sim.Ideal()}
+	if how.exchanged {
+		config.ExchangeReads = 1e-9 // the reader's Port exchanges them
+	}
+	w := newWorld(t, config, 1, 4<<20, 1)
+	e := &encounter{t: t, batch: how.batch, raw: w.port(0)}
 	s := w.open(0, w.plain())
-	c, err := s.Client(cas.New(&slowPort{w.port(0), e.work}, cas.Config{Plain: true}))
+	c, err := s.Client(cas.New(&slowPort{Port: w.port(0), between: e.work, exchanges: how.exchanged}, cas.Config{Plain: true}))
 	wantErr(t, "client", err, nil)
 	e.reader = c
 	key := b("k")
@@ -89,7 +115,7 @@ func newEncounter(t *testing.T, headerFirst bool) *encounter {
 	}
 	const half = headerSize + encounterValue/2
 	parts := []func(){do(fabric.Write(chunk, object[:half])), do(fabric.Write(chunk.Add(half), object[half:]))}
-	if !headerFirst {
+	if !how.headerFirst {
 		parts[0], parts[1] = parts[1], parts[0]
 	}
 	e.steps = []func(){do(fabric.CAS(k.slot, uint64(k.word), 0)), parts[0], parts[1], do(fabric.CAS(k.slot, 0, uint64(k.word)))}
@@ -103,27 +129,43 @@ func (e *encounter) get(known bool, when []int) (value string, ops int) {
 		c.s.places.put(c.s.locate(b("k")).hash, 0, 0)
 	}
 	e.when, e.clock, e.done = when, 0, 0
-	it, err := c.Get(b("k"))
+	it, err := Item{}, error(nil)
+	if e.batch {
+		var got [fewestUnordered]Result // the others have no key
+		_, _, err = c.GetMulti([][]byte{b("k"), nil, nil, nil}, got[:], nil)
+		if err == nil {
+			it, err = got[0].Item, got[0].Err
+		}
+	} else {
+		it, err = c.Get(b("k"))
+	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		e.t.Fatal(err)
 	}
 	return string(it.Value), e.clock
 }
 
+// A meeting is how a get meets a writer.
+type meeting struct {
+	known, headerFirst bool
+	batch, exchanged   bool // the get is one of a batch, where READs of a chain may be exchanged
+}
+
 // A get without the lock meets a writer, at all places: it returns one of the objects whole, or none.
 func TestUnlockedGetMeetsWriter(t *testing.T) {
-	for _, known := range []bool{true, false} {
-		for _, headerFirst := range []bool{true, false} {
-			t.Run(fmt.Sprintf("known %v, header first %v", known, headerFirst), func(t *testing.T) {
-				meetWriter(t, known, headerFirst)
-			})
+	for _, in := range []meeting{{}, {batch: true}, {batch: true, exchanged: true}} {
+		for _, known := range []bool{true, false} {
+			for _, headerFirst := range []bool{true, false} {
+				in.known, in.headerFirst = known, headerFirst
+				t.Run(fmt.Sprintf("%+v", in), func(t *testing.T) { meetWriter(t, in) })
+			}
 		}
 	}
 }
 
-func meetWriter(t *testing.T, known, headerFirst bool) {
+func meetWriter(t *testing.T, how meeting) {
 	never := 1 << 20
-	old, ops := newEncounter(t, headerFirst).get(known, []int{never, never, never, never})
+	old, ops := newEncounter(t, how).get(how.known, []int{never, never, never, never})
 	if old != strings.Repeat("a", encounterValue) {
 		t.Fatalf("%q without a writer", old)
 	}
@@ -131,7 +173,7 @@ func meetWriter(t *testing.T, known, headerFirst bool) {
 		for j := i; j <= ops; j++ {
 			for k := j; k <= ops; k++ {
 				for l := k; l <= ops; l++ {
-					got, _ := newEncounter(t, headerFirst).get(known, []int{i, j, k, l})
+					got, _ := newEncounter(t, how).get(how.known, []int{i, j, k, l})
 					if got != "" && strings.Trim(got, got[:1]) != "" {
 						t.Fatalf("the writer's steps before operations %d, %d, %d and %d: %q", i, j, k, l, got)
 					}
