@@ -52,3 +52,27 @@ func TestCounters(t *testing.T) {
 		t.Errorf("after a drop: %+v, then %+v", before, now)
 	}
 }
+
+// stats items and stats slabs have all of memcached's names: exporters fail when one is missing. Items are counted.
+func TestStatsOfClasses(t *testing.T) {
+	_, address := startServer(t, openCluster(t), Options{})
+	c := dial(t, address)
+	c.want("stats items\r\n", "END\r\n")
+	c.want("set a 0 0 1\r\n1\r\nget a\r\n", "STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n")
+	for what, names := range map[string][]string{
+		"items": {"number 1", "number_hot 0", "age 0", "evicted 0", "evicted_nonzero 0", "evicted_time 0", "outofmemory 0", "tailrepairs 0", "reclaimed 0", "expired_unfetched 0",
+			"evicted_unfetched 0", "crawler_reclaimed 0", "lrutail_reflocked 0", "moves_to_cold 0", "moves_within_lru 0", "hits_to_hot 0", "hits_to_temp 0"},
+		"slabs": {"chunk_size 1048576", "chunks_per_page 0", "total_pages 0", "total_chunks 0", "used_chunks 1", "free_chunks 0", "free_chunks_end 0", "get_hits 1", "cmd_set 1", "touch_hits 0"},
+	} {
+		c.send("stats " + what + "\r\n")
+		var got strings.Builder
+		for line := ""; line != "END\r\n"; got.WriteString(line) {
+			line = c.line("")
+		}
+		for _, name := range names {
+			if !strings.Contains(got.String(), "1:"+name+"\r\n") {
+				t.Errorf("stats %s has no %q: %q", what, name, got.String())
+			}
+		}
+	}
+}

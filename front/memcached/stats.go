@@ -236,12 +236,31 @@ func (c *conn) classes(what string) ([]stat, error) {
 		if u.Items == 0 {
 			return nil, nil
 		}
-		return []stat{{"items:1:number", number(u.Items)}, {"items:1:mem_requested", number(u.Bytes)}, {"items:1:evicted", number(c.srv.evictions())},
-			{"items:1:reclaimed", number(c.srv.counted.total()[reclaimed])}}, nil
+		return ofClass("items:1:", itemNames, map[string]uint64{"number": u.Items, "mem_requested": u.Bytes, "evicted": c.srv.evictions(), "reclaimed": c.srv.counted.total()[reclaimed]}), nil
 	}
 	n := c.srv.counted.total()
-	list := []stat{{"1:chunk_size", number(c.srv.o.MaxItem)}, {"1:used_chunks", number(u.Items)}, {"1:get_hits", number(n[getHits])}, {"1:cmd_set", number(n[cmdSet])},
-		{"1:delete_hits", number(n[deleteHits])}, {"1:incr_hits", number(n[incrHits])}, {"1:decr_hits", number(n[decrHits])}, {"1:cas_hits", number(n[casHits])},
-		{"1:cas_badval", number(n[casBadval])}, {"1:touch_hits", number(n[touchHits])}}
+	list := ofClass("1:", chunkNames, map[string]uint64{"chunk_size": uint64(c.srv.o.MaxItem), "used_chunks": u.Items, "get_hits": n[getHits], "cmd_set": n[cmdSet], "delete_hits": n[deleteHits],
+		"incr_hits": n[incrHits], "decr_hits": n[decrHits], "cas_hits": n[casHits], "cas_badval": n[casBadval], "touch_hits": n[touchHits]})
 	return append(list, stat{"active_slabs", "1"}, stat{"total_malloced", number(u.Bytes)}), nil
+}
+
+// ofClass lists all names of a class's statistics, for exporters that fail when one is missing. Those that are not known are zero.
+func ofClass(prefix string, names []string, known map[string]uint64) (list []stat) {
+	for _, name := range names {
+		list = append(list, stat{prefix + name, number(known[name])})
+	}
+	return list
+}
+
+// itemNames are memcached's names in stats items, in its order.
+var itemNames = []string{
+	"number", "number_hot", "number_warm", "number_cold", "age_hot", "age_warm", "age", "mem_requested", "evicted", "evicted_nonzero", "evicted_time", "outofmemory", "tailrepairs", "reclaimed",
+	"expired_unfetched", "evicted_unfetched", "evicted_active", "crawler_reclaimed", "crawler_items_checked", "lrutail_reflocked", "moves_to_cold", "moves_to_warm", "moves_within_lru",
+	"direct_reclaims", "hits_to_hot", "hits_to_warm", "hits_to_cold", "hits_to_temp",
+}
+
+// chunkNames are those in stats slabs.
+var chunkNames = []string{
+	"chunk_size", "chunks_per_page", "total_pages", "total_chunks", "used_chunks", "free_chunks", "free_chunks_end", "get_hits", "cmd_set", "delete_hits", "incr_hits", "decr_hits", "cas_hits",
+	"cas_badval", "touch_hits",
 }
