@@ -14,6 +14,7 @@ type batch struct {
 	n       int
 	results [128]objstore.Result
 	values  []byte // the results' lie here
+	used    [128]uint64
 }
 
 // batches has those that are not in use: a connection has none while it waits.
@@ -91,11 +92,15 @@ func (c *conn) values(b *batch, a *answer, unique bool) (ok bool, err error) {
 			if !found {
 				continue
 			}
+			b.used[hits] = c.srv.uses.hash(key)
 			hits++
-			c.w.used(key)
 			if err := c.roomFor(a); err != nil {
 				return false, err
 			}
+		}
+		now := c.srv.second.Load()
+		for _, h := range b.used[:hits] { // apart from the above, so that the processor waits for memory of several at a time
+			c.srv.uses.noteHash(h, now)
 		}
 		c.srv.counted.gotMany(n, hits)
 		keys = keys[n:]

@@ -23,8 +23,12 @@ func (u *uses) init() {
 }
 
 // note notes that a key has been got in a second.
-func (u *uses) note(key []byte, now uint32) {
-	h := maphash.Bytes(u.seed, key)
+func (u *uses) note(key []byte, now uint32) { u.noteHash(u.hash(key), now) }
+
+func (u *uses) hash(key []byte) uint64 { return maphash.Bytes(u.seed, key) }
+
+// noteHash is note of a key with a hash.
+func (u *uses) noteHash(h uint64, now uint32) {
 	v := h&^useTag | uint64(now)
 	if e := &u.list[h%numUses]; e.Load() != v {
 		e.Store(v)
@@ -33,7 +37,7 @@ func (u *uses) note(key []byte, now uint32) {
 
 // last reports whether a key has been got since its item was stored, and when that was, or when it was stored.
 func (u *uses) last(key []byte, it *entry) (hit bool, second uint32) {
-	h := maphash.Bytes(u.seed, key)
+	h := u.hash(key)
 	v := u.list[h%numUses].Load()
 	if v&^useTag != h&^useTag {
 		return false, it.access
@@ -43,7 +47,7 @@ func (u *uses) last(key []byte, it *entry) (hit bool, second uint32) {
 
 // forget forgets the uses of a key: it has a new item.
 func (u *uses) forget(key []byte) {
-	h := maphash.Bytes(u.seed, key)
+	h := u.hash(key)
 	if e := &u.list[h%numUses]; e.Load()&^useTag == h&^useTag {
 		e.Store(0)
 	}
