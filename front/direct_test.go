@@ -60,6 +60,7 @@ func TestDirect(t *testing.T) {
 				k, err := d.Write(rest[:min(n, len(rest))])
 				if err != nil || k != min(n, len(rest)) {
 					sent <- errors.Join(err, io.ErrShortWrite)
+					d.Close()
 					return
 				}
 				rest = rest[k:]
