@@ -28,7 +28,7 @@ func NewAgent(node fabric.Node, cfg Config) *Agent {
 	a := &Agent{cfg: cfg}
 	a.Start(node, baseline.Rest[*left]{
 		Name: "mcs", First: msgSuccessor, Abandoned: msgAbandoned, EarlyNs: earlyNs,
-		Adopt: adopt, Hear: func(t *left, m *fabric.Message) { t.hear(m) }, Advance: a.advance,
+		Adopt: adopt, Hear: func(t *left, m *fabric.Message) { t.Hear(m) }, Advance: a.advance,
 	})
 	return a
 }

@@ -75,7 +75,7 @@ func (l *Locker) acquire(t *ticket, r *lock.Request) error {
 	}
 	deadline := r.Until()
 	for !t.granted {
-		if err := l.receive(deadline); err != nil {
+		if err := baseline.Receive(l.Port(), &l.tickets, deadline); err != nil {
 			return l.leave(t, err)
 		}
 	}
@@ -124,20 +124,14 @@ func (l *Locker) enter(t *ticket, r *lock.Request) (prev fabric.ClientID, err er
 	return 0, err
 }
 
-// receive takes the next message, which may be about a ticket.
-func (l *Locker) receive(deadline fabric.Time) error {
-	m, err := l.Port().Recv(deadline)
-	if err != nil {
-		return err
-	}
-	if t := l.find(fabric.Addr(m.Body[0])); t != nil && uint64(t.id) == m.Body[1] {
-		t.hear(&m)
-	}
-	return nil
-}
+// Named implements baseline.Ticket.
+func (t *ticket) Named() (fabric.Addr, fabric.ClientID) { return t.lock, t.id }
 
-// hear handles a message about the ticket.
-func (t *ticket) hear(m *fabric.Message) {
+// Next implements baseline.Successor.
+func (t *ticket) Next() fabric.ClientID { return t.next }
+
+// Hear implements baseline.Ticket.
+func (t *ticket) Hear(m *fabric.Message) {
 	switch m.Kind {
 	case msgSuccessor:
 		t.next = m.From
@@ -151,27 +145,9 @@ func (l *Locker) leave(t *ticket, err error) error {
 	return errors.Join(l.GaveUp(err), l.abandon(t))
 }
 
-// leaveRelease is leave for a release, which an interrupt does not end: the agent goes on with it.
-func (l *Locker) leaveRelease(t *ticket, err error) error {
-	if errors.Is(err, fabric.ErrInterrupted) {
-		err = nil
-	}
-	return errors.Join(err, l.abandon(t))
-}
-
 // abandon leaves the ticket to the node's agent, and the client ID with it.
 func (l *Locker) abandon(t *ticket) error {
-	tickets := 0
-	for _, q := range l.tickets.Queued {
-		if q.id == t.id {
-			tickets++
-		}
-	}
-	if err := l.Port().Abandon(); err != nil {
-		l.tickets.Drop(t)
-		return fmt.Errorf("ticket is lost: %w", err)
-	}
-	return l.delegate(t, tickets)
+	return baseline.Abandon(l.Port(), &l.tickets, t, l.delegate)
 }
 
 // delegate leaves the ticket to the node's agent. tickets is how many it is to
@@ -202,7 +178,7 @@ func (l *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 // release is MCS-RELEASE. The ticket is given back in any case.
 func (l *Locker) release(t *ticket, before []fabric.Op) error {
 	for t.next == 0 { // C.next: the message may be in the inbox
-		if err := l.receive(0); err != nil {
+		if err := baseline.Receive(l.Port(), &l.tickets, 0); err != nil {
 			break
 		}
 	}
@@ -218,12 +194,7 @@ func (l *Locker) release(t *ticket, before []fabric.Op) error {
 		l.tickets.Drop(t)
 		return err
 	}
-	for t.next == 0 {
-		if e := l.receive(fabric.Forever); e != nil {
-			return errors.Join(err, l.leaveRelease(t, e))
-		}
-	}
-	return errors.Join(err, l.handOver(t))
+	return errors.Join(err, baseline.HandOn(l.Port(), &l.tickets, t, l.abandon, l.handOver))
 }
 
 // free sets the tail to null if it is the ticket's (line 8), in one chain with the operations of before.

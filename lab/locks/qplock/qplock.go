@@ -276,15 +276,7 @@ func (l *Locker) release(t *ticket, before []fabric.Op) error {
 		l.tickets.Drop(t)
 		return err
 	}
-	for t.next == 0 {
-		if e := baseline.Receive(l.Port(), &l.tickets, fabric.Forever); e != nil {
-			if errors.Is(e, fabric.ErrInterrupted) {
-				e = nil // the agent goes on with it
-			}
-			return errors.Join(err, e, l.abandon(t))
-		}
-	}
-	return errors.Join(err, l.handOver(t))
+	return errors.Join(err, baseline.HandOn(l.Port(), &l.tickets, t, l.abandon, l.handOver))
 }
 
 // end executes the operations of before, and those that end a hold: see baseline.Client.Last.

@@ -117,6 +117,9 @@ type ticket struct {
 // Named implements baseline.Ticket.
 func (t *ticket) Named() (fabric.Addr, fabric.ClientID) { return t.lock, t.id }
 
+// Next implements baseline.Successor.
+func (t *ticket) Next() fabric.ClientID { return t.next }
+
 // Hear handles a message about the ticket.
 func (t *ticket) Hear(m *fabric.Message) {
 	switch m.Kind {

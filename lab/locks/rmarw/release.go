@@ -71,14 +71,11 @@ func (l *Locker) pass(t *ticket) error {
 			return err
 		}
 	}
-	for t.next == 0 {
-		if err := l.receive(fabric.Forever); err != nil {
-			if errors.Is(err, fabric.ErrInterrupted) {
-				err = nil
-			}
-			return errors.Join(err, l.abandon(t))
-		}
-	}
+	return baseline.HandOn[*ticket](l.Port(), &l.tickets, t, l.abandon, l.handOver)
+}
+
+// handOver makes the successor the first of the queue.
+func (l *Locker) handOver(t *ticket) error {
 	l.Counters.HandoversRemote++
 	m, next := t.handover(), t.next
 	l.tickets.Drop(t)

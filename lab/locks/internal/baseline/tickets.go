@@ -1,6 +1,7 @@
 package baseline
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -61,6 +62,25 @@ func Receive[P Ticket[T], T any](p fabric.Port, s *Tickets[T], deadline fabric.T
 		}
 	}
 	return nil
+}
+
+// A Successor is a Ticket that messages name the next one of its queue to; 0: not yet.
+type Successor[T any] interface {
+	Ticket[T]
+	Next() fabric.ClientID
+}
+
+// HandOn waits until a ticket whose client releases has a successor, and hands the lock over. An interrupt leaves the ticket by abandon to the node's agent, which goes on with it.
+func HandOn[P Successor[T], T any](p fabric.Port, s *Tickets[T], t *T, abandon, handOver func(*T) error) error {
+	for P(t).Next() == 0 {
+		if err := Receive[P](p, s, fabric.Forever); err != nil {
+			if errors.Is(err, fabric.ErrInterrupted) {
+				err = nil
+			}
+			return errors.Join(err, abandon(t))
+		}
+	}
+	return handOver(t)
 }
 
 // Abandon leaves a ticket to the node's agent, and the client ID with it: delegate sends it, and says how many tickets of that ID the agent is to expect, this one included.
