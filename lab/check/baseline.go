@@ -64,6 +64,9 @@ var baselineLocks = []baselineLock{
 	{name: "netlock", layout: netlock.Config{}.Layout(), class: NetLocked, join: func(s *Scenario) func(fabric.Node) *locks.Node { return locks.NetLock(s.netlock()) }},
 	{name: "qplock", layout: qplock.Config{}.Layout(), class: Near, join: joinQPLock(false)},
 	{name: "parlock", layout: server.Layout, class: Homes, join: func(s *Scenario) func(fabric.Node) *locks.Node {
+		if s.Local > 0 {
+			return locks.NearServer(server.Config{Kind: server.Queue, Homes: s.CNs})
+		}
 		return locks.Server(server.Config{Kind: server.Queue, Homes: s.CNs})
 	}},
 	{name: "alock", layout: qplock.Config{ALock: true}.Layout(), class: Near, join: joinQPLock(true)},
@@ -158,6 +161,8 @@ func (s *Scenario) field(d *drawer) {
 		s.switchedLeave(d)
 	case NetLocked:
 		s.netLocked(d)
+	case SwitchedLocal:
+		s.switchedLocal(d)
 	default:
 		switch s.Class {
 		case Near:

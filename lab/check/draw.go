@@ -104,6 +104,8 @@ const (
 	Near Class = "near"
 	// Homes: as Cancel, with a lock that has a server on each compute node. By name, as StoreOpen.
 	Homes Class = "homes"
+	// SwitchedLocal: as Switched, SwitchedCrash or Homes, with locks that are at compute nodes, whose clients take them without a message. By name, as StoreOpen.
+	SwitchedLocal Class = "switchedlocal"
 )
 
 // Classes lists all classes.
@@ -119,7 +121,7 @@ func ParseClasses(list string) ([]Class, error) {
 	}
 	var out []Class
 	for n := range strings.SplitSeq(list, ",") {
-		if all := append(Classes(), StoreOpen, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes); !slices.Contains(all, Class(n)) {
+		if all := append(Classes(), StoreOpen, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal); !slices.Contains(all, Class(n)) {
 			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, all)
 		}
 		out = append(out, Class(n))
@@ -166,7 +168,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	s.ThinkNs = pick(d, 0, fabric.Microsecond, 20*fabric.Microsecond)
 	s.layoutFor(d)
 	s.shape(d)
-	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes}, class) {
+	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal}, class) {
 		s.field(d)
 		s.drawNews(seed)
 		s.strays(seed)

@@ -219,7 +219,8 @@ func (x Exploration) buildWith(c *explore.Cluster, last lastOps, drawn *drawing)
 	if g.field == nil { // others may draw random numbers by their names
 		x.symmetries(c, alike)
 	}
-	for _, n := range g.nodes[:x.Crashes] {
+	for _, who := range strings.Fields(x.Clients)[:x.Crashes] {
+		n := g.nodes[who[0]-'1']
 		c.SometimeKill(n.sim, func() { g.killed.Add(n.sim.ID()) })
 	}
 	if x.Restart {

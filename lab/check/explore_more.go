@@ -172,6 +172,8 @@ func switchedExplorations(small bool, add func(x Exploration, clients ...string)
 	add(x, "2s 3s", "2s 3x", "2x 3s", "2x 3x")
 	x.Cancel, x.Rounds = false, 2
 	add(x, "2s 3s", "2s 3x", "2x 3x")
+	x.Rounds, x.Crashes = 1, 1 // the machines that are left recover
+	add(x, "2x 3x")
 }
 
 // netLockExplorations adds the programs of NetLock, of which the first compute node plays the switch, and is the server. Queues have two entries: of three clients one may wait at the server.

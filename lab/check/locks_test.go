@@ -69,7 +69,10 @@ func TestLocksChecked(t *testing.T) {
 				want = []string{string(f.class)}
 			}
 			if f.class == Switched {
-				want = append(want, string(SwitchedCrash), string(SwitchedLeave))
+				want = append(want, string(SwitchedCrash), string(SwitchedLeave), string(SwitchedLocal))
+			}
+			if f.class == Homes {
+				want = append(want, string(SwitchedLocal))
 			}
 			if got := names(cells[2]); !slices.Equal(got, want) {
 				t.Errorf("%s: fault classes %q, want %q", name, got, want)

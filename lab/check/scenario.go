@@ -87,6 +87,9 @@ type Scenario struct {
 	// Registers is for how many locks the switch has registers; those of others are servers'. 0: for all.
 	Registers int `key:"registers"`
 
+	// Local: 1: each lock of fiss or parlock is at a compute node, whose clients take it without a message.
+	Local int `key:"local"`
+
 	// Near is how many compute nodes are on machines of memory nodes, from the first on, one after the other; then atomics of the NIC are none to CPUs.
 	Near int `key:"near"`
 
@@ -282,6 +285,9 @@ func (s *Scenario) Validate() error {
 	}
 	if s.Switch < 0 || s.Switch > 1 || s.Switch > 0 && s.Lock != "fiss" && s.Lock != "netlock" || s.Fails < 0 || s.Fails > 0 && (s.Switch == 0 || s.Lock != "fiss") {
 		return bad("%d switches that fail %d times, lock %q", s.Switch, s.Fails, s.Lock)
+	}
+	if s.Local < 0 || s.Local > 1 || s.Local > 0 && s.Lock != "fiss" && s.Lock != "parlock" || s.Local > 0 && s.Joins+s.Leaves > 0 {
+		return bad("local=%d with lock %q, %d nodes that join, %d that leave", s.Local, s.Lock, s.Joins, s.Leaves)
 	}
 	if s.Bad < 0 || s.Bad > 100 || s.Bad > 0 && s.Keys > 0 {
 		return bad("%d %% of releases with an operation that fails, %d keys", s.Bad, s.Keys)

@@ -16,6 +16,9 @@ import (
 // fiss returns the configuration of FissLock: with few registers, for a switch is made for each scenario.
 func (s *Scenario) fiss() fiss.Config {
 	cfg := fiss.Config{Locks: cmp.Or(s.Registers, 64), Slots: 512, Passes: 4, Device: s.Switch > 0, Switch: fabric.CNID(s.Switch), Server: server.Config{Homes: s.CNs}}
+	if s.Local > 0 {
+		cfg.Home = func(a fabric.Addr) int { return server.HomeOf(a, s.CNs) }
+	}
 	if s.Clients == 0 {
 		cfg.Slots = 8 // an exploration makes many
 	}
@@ -64,6 +67,18 @@ func (s *Scenario) switchedLeave(d *drawer) {
 	}
 	s.Joins, s.Leaves = pick(d, 0, 1, 2), d.between(1, 3)
 	s.NewsNs = pick(d, 0, 3*fabric.Microsecond, 30*fabric.Microsecond, 300*fabric.Microsecond)
+}
+
+// switchedLocal draws a lock that is at a compute node, and what becomes of packets and nodes.
+func (s *Scenario) switchedLocal(d *drawer) {
+	s.switched(d)
+	s.Local, s.Registers = 1, 0
+	switch d.between(0, 3) {
+	case 0:
+		s.Lock, s.Switch, s.Dropped, s.Copied, s.Delayed, s.PacketNs = "parlock", 0, 0, 0, 0, 0
+	case 1:
+		s.switchedCrash(d)
+	}
 }
 
 // makeSwitch adds the programmable switch with the program of the scenario's lock.

@@ -31,6 +31,10 @@ type Config struct {
 	LeaseNs fabric.Time
 	// ServerNs is how long a worker of a server (rpc, server) takes for a request: in virtual time about [ServerNs]. 0: what it takes.
 	ServerNs fabric.Time
+	// Home returns which of the compute nodes, from 0, a lock is at, for locks that may be where they are asked for most ("parlock:local", "fiss:local"); nil: by a hash of its address. LocalNs is
+	// how long a client of that node takes for a request: in virtual time a message within a node. 0: what it takes.
+	Home    func(fabric.Addr) int
+	LocalNs fabric.Time
 	// CapacityBits, if not 0, makes DecLock's queues 2^n entries long.
 	CapacityBits uint8
 }
@@ -145,7 +149,8 @@ func Names() []string {
 // "local-bound:N", with a bound of N, and policies of DecLock with features: "declock-pf+batch"
 // (see hier.ParsePolicy); "drtm:half", whose readers join a lease only if half of it is left; "dslr:busy", which polls without a pause, "dslr:slots", with leases of several slots, and "dslr:N", whose clients pause for at most N
 // microseconds while counters are reset, "dslr:withdraw:N" the same with tickets that are taken back meanwhile, as in its paper; "shift-artifact:N", whose readers come after N writers in a row; "rpc:N", "server:N", "server-ro:N" and "parlock:N", whose servers have N workers;
-// "parlock:ro", whose readers pass writers; "fiss:N", whose switch has registers for N locks.
+// "parlock:ro", whose readers pass writers; "fiss:N", whose switch has registers for N locks; "parlock:local" and "fiss:local", whose locks are at compute nodes ([Config.Home]), of which
+// clients take them without a message.
 func Lookup(name string) (Mechanism, error) {
 	for _, m := range mechanisms {
 		if m.Name == name {

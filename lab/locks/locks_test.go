@@ -69,7 +69,7 @@ func TestLocksOfThePapers(t *testing.T) {
 
 // Every registered mechanism passes the conformance suite, set up as the registry sets it up.
 func TestConformance(t *testing.T) {
-	for _, name := range append(locks.Names(), "local-bound:2", "dslr:busy", "dslr:10", "dslr:withdraw:10", "dslr:slots", "shift-artifact:2", "server:1", "retry-on-fail", "drtm:half", "srvlock", "parlock:1", "parlock:ro", "fiss:2") {
+	for _, name := range append(locks.Names(), "local-bound:2", "dslr:busy", "dslr:10", "dslr:withdraw:10", "dslr:slots", "shift-artifact:2", "server:1", "retry-on-fail", "drtm:half", "srvlock", "parlock:1", "parlock:ro", "parlock:local", "fiss:2", "fiss:local") {
 		m := mechanism(t, name, locks.Config{Tokens: true})
 		t.Run(name, func(t *testing.T) { locktest.Run(t, locktest.Sim(1), m) })
 		t.Run(name+", READs exchanged", func(t *testing.T) { locktest.Run(t, locktest.SimUnordered(1), m) })

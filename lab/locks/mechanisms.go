@@ -135,6 +135,18 @@ func Server(cfg server.Config) func(fabric.Node) *Node {
 	}
 }
 
+// NearServer returns how a node joins, whose clients execute their requests to its own server themselves.
+func NearServer(cfg server.Config) func(fabric.Node) *Node {
+	return func(n fabric.Node) *Node {
+		first, agent := server.ServerOf(n), server.NewAgent(n, cfg)
+		return &Node{Locker: func(p fabric.Port) lock.Locker {
+			l := server.New(p, first, cfg)
+			l.Near = agent
+			return l
+		}, Run: agent.Run}
+	}
+}
+
 // Fiss returns how a node joins.
 func Fiss(cfg fiss.Config) func(fabric.Node) *Node {
 	return func(n fabric.Node) *Node {
@@ -225,21 +237,40 @@ func parLock(kind server.Kind, workers int) func(*Config) (*System, error) {
 	}
 }
 
+// parLockLocal returns a server of one worker on each compute node, of the locks that are at it.
+func parLockLocal(c *Config) (*System, error) {
+	return &System{layout: server.Layout, join: NearServer(server.Config{Kind: server.Queue, Plain: !c.Tokens, ServiceNs: c.ServerNs, Homes: c.CNs, Home: c.Home, LocalNs: c.LocalNs})}, nil
+}
+
+// fissLockLocal returns FissLock, whose locks are at compute nodes.
+func fissLockLocal(c *Config) (*System, error) {
+	home := c.Home
+	if home == nil {
+		home = func(a fabric.Addr) int { return server.HomeOf(a, c.CNs) }
+	}
+	return fissOf(c, fiss.Config{Home: home, LocalNs: c.LocalNs}), nil
+}
+
 // fissLock returns FissLock, whose switch has registers for so many locks (0: as many as published); servers on all compute nodes have the others.
 func fissLock(registers, workers int) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
-		cfg := fiss.Config{Plain: !c.Tokens, Locks: registers, Server: server.Config{Workers: workers, ServiceNs: c.ServerNs, Homes: c.CNs}}
-		if many := slotsOfClient * c.Clients; many > fiss.DefaultSlots { // transactions that hold many locks
-			cfg.Slots = min(many, fiss.MaxSlots)
-		}
-		if cfg.Slots > 1024 { // of all machines, which take more registers than are published
-			cfg.MemoryBits = 20 << 23
-		}
-		return &System{layout: cfg.Layout(), join: func(n fabric.Node) *Node { return Fiss(cfg)(n) }, program: func() (pswitch.Program, error) {
-			cfg.Device = true
-			return fiss.NewProgram(cfg)
-		}}, nil
+		return fissOf(c, fiss.Config{Locks: registers, Server: server.Config{Workers: workers, ServiceNs: c.ServerNs, Homes: c.CNs}}), nil
 	}
+}
+
+// fissOf returns FissLock with slots for all clients.
+func fissOf(c *Config, cfg fiss.Config) *System {
+	cfg.Plain = !c.Tokens
+	if many := slotsOfClient * c.Clients; many > fiss.DefaultSlots { // transactions that hold many locks
+		cfg.Slots = min(many, fiss.MaxSlots)
+	}
+	if cfg.Slots > 1024 { // of all machines, which take more registers than are published
+		cfg.MemoryBits = 20 << 23
+	}
+	return &System{layout: cfg.Layout(), join: func(n fabric.Node) *Node { return Fiss(cfg)(n) }, program: func() (pswitch.Program, error) {
+		cfg.Device = true
+		return fiss.NewProgram(cfg)
+	}}
 }
 
 // slotsOfClient is how many locks a client holds or asks for, where a compute node has so many clients that the usual slots do not suffice.
@@ -341,6 +372,12 @@ func varied(name string) (Mechanism, bool) {
 		n, err := strconv.ParseUint(writers, 10, 32)
 		return Mechanism{Name: name, About: "ShiftLock as published, whose readers come after so many writers", Needs: Needs{Atomic16: true},
 			setUp: shiftLock(shift.Config{Artifact: true, Threshold: uint32(n)})}, err == nil && n > 0
+	}
+	switch name {
+	case "fiss:local":
+		return Mechanism{Name: name, About: "FissLock-Local: FissLock, whose locks are at compute nodes, whose clients take them without a message", setUp: fissLockLocal}, true
+	case "parlock:local":
+		return Mechanism{Name: name, About: "parlock of one worker, of the locks that are at its compute node, whose clients take them without a message", setUp: parLockLocal}, true
 	}
 	if registers, ok := strings.CutPrefix(name, "fiss:"); ok {
 		n, err := strconv.ParseUint(registers, 10, 20)

@@ -1,10 +1,9 @@
 package fiss
 
 import (
-	"errors"
-
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/pswitch"
+	"github.com/declock/declock/lab/locks/internal/switched"
 	"github.com/declock/declock/lab/locks/server"
 )
 
@@ -16,7 +15,6 @@ type Agent struct {
 	plays *pswitch.Switch // nil: another does
 	// server has this machine's part of the locks for which the switch has no registers.
 	server *server.Agent
-	m      fabric.Message
 }
 
 // NewAgent returns the agent of a pool's machine.
@@ -37,34 +35,27 @@ func (a *Agent) Run(func(error)) error {
 	a.pool.viewed(a.port) // nodes may have gone before this one has joined
 	a.pool.alone(a.port)
 	a.pool.mu.Unlock()
-	next, send := fabric.Forever, func(to fabric.ClientID, m *fabric.Message) { _ = a.port.Send(to, m) }
-	for {
-		if next == fabric.Forever || a.port.Now() >= next {
-			next = a.pool.resend(a.port)
+	send := func(to fabric.ClientID, m *fabric.Message) { _ = a.port.Send(to, m) }
+	return switched.Serve(a.port, a.server, func() fabric.Time { return a.pool.resend(a.port) }, func(m *fabric.Message) error {
+		if !up(m.Kind) {
+			return a.handle(m)
 		}
-		err := a.server.Serve()
-		if err == nil {
-			a.m, err = a.port.Recv(min(next, a.server.Next()))
+		if a.plays != nil {
+			a.plays.Handle(m, send)
 		}
-		switch {
-		case errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrInterrupted):
-			return nil
-		case errors.Is(err, fabric.ErrDeadline):
-		case err != nil:
-			return err
-		case up(a.m.Kind):
-			if a.plays != nil {
-				a.plays.Handle(&a.m, send)
-			}
-		default:
-			if err := a.server.Take(&a.m); err != nil {
-				return err
-			}
-			a.pool.mu.Lock()
-			a.pool.handle(a.port, &a.m)
-			a.pool.mu.Unlock()
-		}
+		return nil
+	})
+}
+
+// handle handles a message that is not for the switch.
+func (a *Agent) handle(m *fabric.Message) error {
+	if err := a.server.Take(m); err != nil {
+		return err
 	}
+	a.pool.mu.Lock()
+	a.pool.handle(a.port, m)
+	a.pool.mu.Unlock()
+	return nil
 }
 
 // resend sends anew what has not been answered, and returns when to look again.
@@ -78,7 +69,7 @@ func (p *Pool) resend(port fabric.Port) (next fabric.Time) {
 	any := false
 	for i := range p.slots {
 		t := &p.slots[i]
-		late := t.due <= port.Now()
+		late := t.Due <= port.Now()
 		switch {
 		case t.phase == asked, (t.phase == holds || t.phase == releasing) && !t.known:
 			if late {

@@ -30,6 +30,11 @@ type Config struct {
 	Switch fabric.CNID
 	// ResendNs is when a packet is sent anew to which no answer has come: for networks that lose or repeat packets. 0: never.
 	ResendNs fabric.Time
+	// Home returns which of the machines, from 0, a lock is at, until a first recovery: that machine grants it to its own clients without a message, and the switch sends it the requests of
+	// others. All these machines must be there before locks are used. nil: locks are where they are asked for.
+	Home func(fabric.Addr) int
+	// LocalNs is how long a client takes for a request for a lock that is at its machine: in virtual time about that of a message within a machine. 0: what it takes.
+	LocalNs fabric.Time
 }
 
 // DefaultSlots and MaxSlots are how many operations a machine has under way with the switch unless Config says otherwise, and at most.
@@ -66,6 +71,18 @@ func (c *Config) ahead(v, of uint64) int64 {
 	shift := 64 - c.IncarnationBits
 	return int64((v-of)<<shift) >> shift
 }
+
+// first returns the number of the first machine, which has those of others behind it.
+func (c *Config) first() fabric.CNID {
+	first := max(c.Switch, 1)
+	if c.Device {
+		first++
+	}
+	return first
+}
+
+// homeOf returns the machine that a lock is at, with Config.Home.
+func (c *Config) homeOf(l fabric.Addr) fabric.CNID { return c.first() + fabric.CNID(c.Home(l)) }
 
 // switchOf returns the switch's number. In the simulator the switch is a node of its own, if it was added first (Device); otherwise the agent of
 // that compute node plays it, and must stay.

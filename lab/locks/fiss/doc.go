@@ -26,6 +26,7 @@
 //   - A lock without registers is a server's (package server, with [Config.Server]). Clients ask it themselves, once the switch has said so; the paper's switch sends requests on.
 //   - ACQUIRE without a grant that comes to a machine without the agent goes back to the client, which asks anew under another number. The paper's goes to the
 //     switch; but then a copy of it could be granted twice.
+//   - FissLock-Local is as [Config.Home] has it; the paper says only that locks are with the clients that ask for them.
 //   - Locks get the numbers of their registers by the switch's control plane, and not by a daemon.
 //   - Queues go in packets of 64 bytes: two waiters with the agent, four in each further message, which goes from machine to machine.
 //   - A client that would wait may ask for no wait (Try), which the switch answers.

@@ -19,9 +19,16 @@ func join(cfg fiss.Config) locktest.Join[*fiss.Locker] {
 	}
 }
 
+// local has all locks at two machines.
+func local(cfg fiss.Config) fiss.Config {
+	cfg.Home = func(a fabric.Addr) int { return server.HomeOf(a, 2) }
+	return cfg
+}
+
 // On all fabrics the agent of the first compute node plays the switch.
 func TestConformance(t *testing.T) {
-	for name, cfg := range map[string]fiss.Config{"tokens": {}, "plain": {Plain: true}, "most locks at servers": {Locks: 1, Server: server.Config{Homes: 2}}} {
+	for name, cfg := range map[string]fiss.Config{"tokens": {}, "plain": {Plain: true}, "most locks at servers": {Locks: 1, Server: server.Config{Homes: 2}},
+		"locks at machines": local(fiss.Config{})} {
 		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start}
 		t.Run(name, func(t *testing.T) { locktest.All(t, 3, m) })
 	}
@@ -36,9 +43,11 @@ func TestConformanceOnSwitch(t *testing.T) {
 		cfg   fiss.Config
 		model sim.SwitchModel
 	}{
-		"true":    {fiss.Config{Device: true}, sim.SwitchModel{Pass: 400, Packet: 1}},
-		"lossy":   {fiss.Config{Device: true, ResendNs: 10 * fabric.Microsecond}, lossy},
-		"servers": {fiss.Config{Device: true, Locks: 1, Server: server.Config{Homes: 2}}, sim.SwitchModel{Pass: 400, Packet: 1}},
+		"true":                     {fiss.Config{Device: true}, sim.SwitchModel{Pass: 400, Packet: 1}},
+		"lossy":                    {fiss.Config{Device: true, ResendNs: 10 * fabric.Microsecond}, lossy},
+		"locks at machines":        {local(fiss.Config{Device: true}), sim.SwitchModel{Pass: 400, Packet: 1}},
+		"locks at machines, lossy": {local(fiss.Config{Device: true, ResendNs: 10 * fabric.Microsecond}), lossy},
+		"servers":                  {fiss.Config{Device: true, Locks: 1, Server: server.Config{Homes: 2}}, sim.SwitchModel{Pass: 400, Packet: 1}},
 	} {
 		program := func() pswitch.Program {
 			p, err := fiss.NewProgram(x.cfg)

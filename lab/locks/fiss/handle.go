@@ -77,7 +77,7 @@ func (p *Pool) answered(port fabric.Port, t *ticket, m *fabric.Message) {
 	case m.Kind == msgAgain && t.phase == asked && t.left:
 		p.end(t)
 	case m.Kind == msgAgain && t.phase == asked:
-		t.op, t.tries = t.op.next(t.op&(opTry|opMode)), 0
+		t.op, t.Tries = t.op.next(t.op&(opTry|opMode)), 0
 		if p.ask(port, t); t.phase != asked {
 			p.wake(port, t)
 		}
@@ -117,7 +117,7 @@ func (p *Pool) departed(port fabric.Port, t *ticket, m *fabric.Message) {
 // toldOf handles ACQUIRE at the agent's machine.
 func (p *Pool) toldOf(port fabric.Port, m *fabric.Message) {
 	l, o, origin := fabric.Addr(m.Body[0]), opID(m.Body[1]), fabric.AgentOf(opID(m.Body[1]).cn())
-	a, byTheSwitch := p.agents[l], m.Body[2]&withAgent != 0
+	a, byTheSwitch := p.agentOf(l), m.Body[2]&withAgent != 0
 	switch {
 	case byTheSwitch:
 		known := false
@@ -137,6 +137,13 @@ func (p *Pool) toldOf(port fabric.Port, m *fabric.Message) {
 		p.send(port, origin, msgHeld, uint64(l), uint64(o))
 	case a == nil:
 		p.send(port, fabric.ClientID(m.Body[3]), msgAgain, uint64(l), uint64(o))
+	case a.home && p.isOver(o):
+		if o.try() { // the answer may have been lost
+			p.send(port, origin, msgBusy, uint64(l), uint64(o))
+		}
+		p.leaveIfEmpty(port, a)
+	case a.home && slices.Contains(a.holders, o): // the answer went to a client that has given up, perhaps
+		p.send(port, origin, msgGrant, uint64(l), uint64(o))
 	case slices.Contains(a.holders, o) || slices.Contains(a.queue, o):
 		p.send(port, origin, msgQueued, uint64(l), uint64(o))
 	default:
@@ -153,7 +160,13 @@ func (p *Pool) admit(port fabric.Port, a *agent, m *fabric.Message) {
 	switch origin := fabric.AgentOf(o.cn()); {
 	case a.admits(&p.cfg, o.mode()):
 		a.add(o)
+		if a.home { // the request is not over
+			origin = fabric.ClientID(m.Body[3])
+		}
 		p.send(port, origin, msgGrant, uint64(a.lock), uint64(o))
+	case o.try(): // else the switch has answered
+		p.ends(o)
+		p.send(port, fabric.ClientID(m.Body[3]), msgBusy, uint64(a.lock), uint64(o))
 	default:
 		a.queue = append(a.queue, o)
 		p.send(port, origin, msgQueued, uint64(a.lock), uint64(o))
@@ -187,10 +200,13 @@ func (a *agent) see(cfg *Config, incarnation uint64) (isNew, known bool) {
 // leaves handles RELEASE at the agent's machine.
 func (p *Pool) leaves(port fabric.Port, m *fabric.Message) {
 	l, o := fabric.Addr(m.Body[0]), opID(m.Body[1])
-	a := p.agents[l]
+	a := p.agentOf(l)
 	switch {
 	case a == nil:
-	case a.drop(o):
+	case a.drop(o), a.home: // or it has been released: no other may hold the lock that its home does not know
+		if a.home {
+			p.ends(o)
+		}
 		p.send(port, fabric.AgentOf(o.cn()), msgReleased, uint64(l), uint64(o))
 		p.leaveIfEmpty(port, a)
 		return

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/switched"
 	"github.com/declock/declock/lock"
 )
 
@@ -41,6 +42,10 @@ type Pool struct {
 	view      func() fabric.View
 	// incarnation is that of fabric.Members; nil: the fabric has none.
 	incarnation func(fabric.CNID) uint64
+	// ended is, by machine and slot, the number of the last operation that this machine, as a home, has ended.
+	ended map[int]uint32
+	// late: nodes had crashed before this machine joined, so it is the home of no lock (Config.Home).
+	late bool
 	// key tells this incarnation of the machine from others that have had its number.
 	key uint32
 }
@@ -58,15 +63,16 @@ func NewPool(n fabric.Node, cfg Config) *Pool {
 	p.look()
 	p.gone = 0
 	if v.Lost > 0 { // others may not have made up for that
-		p.gone = v.Epoch
+		p.gone, p.late = v.Epoch, true
 	}
 	return p
 }
 
 func newPool(cn, to fabric.CNID, cfg Config) *Pool {
 	cfg = cfg.withDefaults()
+	cfg.Switch = to
 	p := &Pool{cfg: cfg, cn: cn, to: fabric.AgentOf(to), self: fabric.AgentOf(cn),
-		agents: map[fabric.Addr]*agent{}, slots: make([]ticket, cfg.Slots), moves: map[int]*move{}, outside: map[fabric.Addr]bool{}, key: 1}
+		agents: map[fabric.Addr]*agent{}, slots: make([]ticket, cfg.Slots), moves: map[int]*move{}, outside: map[fabric.Addr]bool{}, ended: map[int]uint32{}, key: 1}
 	for i := range p.slots {
 		p.slots[i].op = newOp(p.cn, i, 0)
 		p.idle = append(p.idle, cfg.Slots-1-i)
@@ -102,11 +108,10 @@ type ticket struct {
 	// behind: it does not wait, and was asked for while a release by this machine was under way.
 	behind bool
 	// direct: granted by the switch at once.
-	direct bool
-	agent  *agent      // leaving
-	next   opID        // leaving: to whom; 0: nowhere
-	due    fabric.Time // when to send anew: later each time, or else copies fill the queues of a machine
-	tries  uint8
+	direct         bool
+	agent          *agent // leaving
+	next           opID   // leaving: to whom; 0: nowhere
+	switched.Timer        // when to send anew
 }
 
 // An agent keeps the holders and waiters of a lock.
@@ -117,8 +122,9 @@ type agent struct {
 	beyond  map[uint64]bool // and these further ones
 	holders []opID
 	queue   []opID
-	slot    int // that it leaves with
-	passed  int // readers that have come to hold it while a writer waits
+	slot    int  // that it leaves with
+	home    bool // it never leaves: see home.go
+	passed  int  // readers that have come to hold it while a writer waits
 }
 
 // A move is an agent that comes in several messages.
@@ -153,7 +159,7 @@ func (p *Pool) begin(port fabric.Port, r *lock.Request) int {
 
 // ask asks this machine's agent, if it has the lock's, or the switch.
 func (p *Pool) ask(port fabric.Port, t *ticket) {
-	a := p.agents[t.lock]
+	a := p.agentOf(t.lock)
 	switch {
 	case p.outside[t.lock]:
 		t.phase = outside
@@ -162,7 +168,7 @@ func (p *Pool) ask(port fabric.Port, t *ticket) {
 	case a != nil && a.admits(&p.cfg, t.op.mode()):
 		a.add(t.op)
 		t.phase, t.known = holds, true
-	case a == nil || t.op.try() && p.releases(t.lock):
+	case a == nil || !a.home && t.op.try() && p.releases(t.lock):
 		t.phase, t.known, t.behind = asked, false, t.op.try() && p.releases(t.lock)
 		p.acquire(port, t)
 	case t.op.try():
@@ -183,13 +189,16 @@ func (p *Pool) acquire(port fabric.Port, t *ticket) {
 	p.send(port, p.to, msgAcquire, uint64(t.lock), uint64(t.op), uint64(p.key), uint64(answer))
 }
 
-// admits reports whether one more may hold: so many readers may pass a writer.
+// admits reports whether one more may hold: so many readers may pass a writer, but at a home none, for there the order is a server's.
 func (a *agent) admits(cfg *Config, m lock.Mode) bool {
-	return m == lock.Shared && a.mode == lock.Shared && (len(a.queue) == 0 || a.passed < cfg.Passes)
+	return a.home && len(a.holders)+len(a.queue) == 0 || m == lock.Shared && a.mode == lock.Shared && (len(a.queue) == 0 || !a.home && a.passed < cfg.Passes)
 }
 
 // add makes an operation a holder.
 func (a *agent) add(o opID) {
+	if a.home && len(a.holders) == 0 {
+		a.mode = o.mode()
+	}
 	a.holders = append(a.holders, o)
 	if len(a.queue) > 0 {
 		a.passed++
@@ -229,7 +238,7 @@ func (p *Pool) release(port fabric.Port, t *ticket) {
 		return
 	}
 	if a == nil || !a.drop(t.op) {
-		t.phase, t.tries = releasing, 0
+		t.phase, t.Tries = releasing, 0
 		p.part(port, t)
 		return
 	}
@@ -247,16 +256,12 @@ func (p *Pool) part(port fabric.Port, t *ticket) {
 	p.send(port, p.to, msgRelease, uint64(t.lock), uint64(t.op))
 }
 
-// maxDoublings bounds the time until a packet is sent anew: to 64 times Config.ResendNs.
-const maxDoublings = 6
-
 // watch has the agent Port send anew what is sent now, unless it is answered.
 func (p *Pool) watch(port fabric.Port, t *ticket) {
 	if p.cfg.ResendNs == 0 {
 		return
 	}
-	t.due = port.Now() + p.cfg.ResendNs<<t.tries
-	t.tries = min(t.tries+1, maxDoublings)
+	t.Start(port.Now(), p.cfg.ResendNs)
 	if !p.watched {
 		p.watched = true
 		p.send(port, p.self, msgWake)
@@ -275,6 +280,10 @@ func (a *agent) drop(o opID) bool {
 // leaveIfEmpty sends the agent of a lock without holders to the first waiter's machine, or gives it up.
 func (p *Pool) leaveIfEmpty(port fabric.Port, a *agent) {
 	if len(a.holders) > 0 || len(a.beyond) > 0 { // the switch would refuse, for a reader whose request is not here yet
+		return
+	}
+	if a.home {
+		p.serve(port, a)
 		return
 	}
 	delete(p.agents, a.lock)
@@ -315,18 +324,11 @@ func (p *Pool) depart(port fabric.Port, t *ticket) {
 
 // install makes a machine that of a lock's agent. The queue's readers hold the lock with a first one.
 func (p *Pool) install(port fabric.Port, l fabric.Addr, first opID, seen uint64, queue []opID, slot int) {
-	var a *agent
-	if n := len(p.spare); n > 0 {
-		a, p.spare = p.spare[n-1], p.spare[:n-1]
-	} else {
-		a = new(agent)
-	}
-	clear(a.beyond)
-	*a = agent{lock: l, mode: first.mode(), seen: seen, beyond: a.beyond, holders: append(a.holders[:0], first), queue: a.queue[:0], slot: slot}
 	if p.agents[l] != nil {
 		panic(fmt.Sprintf("fiss: two agents of %v on %v", l, p.cn))
 	}
-	p.agents[l] = a
+	a := p.newAgent(l)
+	a.mode, a.seen, a.holders, a.slot = first.mode(), seen, append(a.holders, first), slot
 	for _, o := range queue {
 		if !a.admits(&p.cfg, o.mode()) {
 			a.queue = append(a.queue, o)
@@ -335,6 +337,20 @@ func (p *Pool) install(port fabric.Port, l fabric.Addr, first opID, seen uint64,
 		a.add(o)
 		p.send(port, fabric.AgentOf(o.cn()), msgGrant, uint64(l), uint64(o))
 	}
+}
+
+// newAgent makes a lock's agent, without holders.
+func (p *Pool) newAgent(l fabric.Addr) *agent {
+	var a *agent
+	if n := len(p.spare); n > 0 {
+		a, p.spare = p.spare[n-1], p.spare[:n-1]
+	} else {
+		a = new(agent)
+	}
+	clear(a.beyond)
+	*a = agent{lock: l, beyond: a.beyond, holders: a.holders[:0], queue: a.queue[:0]}
+	p.agents[l] = a
+	return a
 }
 
 // grant says that a ticket's client has the lock.

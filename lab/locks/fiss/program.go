@@ -93,6 +93,10 @@ func (p *Program) Packet(pass *pswitch.Pass, in *fabric.Message) {
 	case !up(in.Kind) || k.op.slot() >= p.cfg.Slots || !p.serves(&k) || !p.owns(&k):
 		return
 	}
+	if p.cfg.Home != nil && p.rounds == 0 {
+		p.toHome(pass, in)
+		return
+	}
 	var ok bool
 	if k.lock, ok = p.number(fabric.Addr(in.Body[0])); !ok {
 		p.out = *in

@@ -232,7 +232,7 @@ func (p *Pool) enter(round uint64) {
 		case t.phase == refusedIt || t.phase == outside: // the client has not seen it yet
 			t.op = op.next(flags)
 		case (t.phase == asked || t.phase == waiting) && !t.left:
-			t.op, t.phase, t.known, t.tries = op.next(flags), asked, false, 0
+			t.op, t.phase, t.known, t.Tries = op.next(flags), asked, false, 0
 		default:
 			t = ticket{op: op}
 			p.idle = append(p.idle, i)

@@ -1,10 +1,9 @@
 package netlock
 
 import (
-	"errors"
-
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/pswitch"
+	"github.com/declock/declock/lab/locks/internal/switched"
 	"github.com/declock/declock/lab/locks/server"
 )
 
@@ -15,9 +14,8 @@ type Agent struct {
 	port   fabric.Port
 	plays  *pswitch.Switch // nil: another does
 	server *server.Agent
-	m      fabric.Message
 	// The packet that is in the program, whether it goes through again, as m, and how the program sends.
-	in    fabric.Message
+	in, m fabric.Message
 	again bool
 	send  func(fabric.ClientID, *fabric.Message)
 }
@@ -38,47 +36,30 @@ func (a *Agent) Run(func(error)) error {
 		}
 		a.plays = pswitch.New(program)
 	}
-	next := fabric.Forever
-	for {
-		if next == fabric.Forever || a.port.Now() >= next {
-			next = a.pool.resend(a.port)
-		}
-		err := a.server.Serve()
-		if err == nil {
-			a.m, err = a.port.Recv(min(next, a.server.Next()))
-		}
-		if err == nil {
-			err = a.handle()
-		}
-		switch {
-		case errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrInterrupted):
-			return nil
-		case err != nil && !errors.Is(err, fabric.ErrDeadline):
-			return err
-		}
-	}
+	return switched.Serve(a.port, a.server, func() fabric.Time { return a.pool.resend(a.port) }, a.handle)
 }
 
-// handle handles the message that has come.
-func (a *Agent) handle() error {
+// handle handles a message.
+func (a *Agent) handle(m *fabric.Message) error {
 	switch {
-	case up(a.m.Kind):
+	case up(m.Kind):
 		if a.plays != nil {
-			a.play()
+			a.play(m)
 		}
-	case a.m.Kind == msgKeep || a.m.Kind == msgRefill:
-		a.server.Work(&a.m)
+	case m.Kind == msgKeep || m.Kind == msgRefill:
+		a.server.Work(m)
 	default:
 		a.pool.mu.Lock()
-		a.pool.handle(a.port, &a.m)
+		a.pool.handle(a.port, m)
 		a.pool.mu.Unlock()
-		return a.server.Take(&a.m)
+		return a.server.Take(m)
 	}
 	return nil
 }
 
-// play runs the program for the message that has come, and for what that recirculates.
-func (a *Agent) play() {
+// play runs the program for a message, and for what that recirculates.
+func (a *Agent) play(m *fabric.Message) {
+	a.m = *m
 	for a.again = true; a.again; {
 		a.again, a.in = false, a.m
 		a.plays.Handle(&a.in, a.send)

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lab/locks/internal/switched"
 	"github.com/declock/declock/lock"
 )
 
@@ -69,15 +70,14 @@ const (
 
 // A ticket is what is known of a slot.
 type ticket struct {
-	op     opID
-	phase  phase
-	lock   fabric.Addr
-	client fabric.ClientID
-	left   bool // the client has given up; the lock is released once it is granted
-	direct bool // it was granted at once
-	behind bool // it does not wait, and was sent while a release of the lock by this machine was under way
-	due    fabric.Time
-	tries  uint8
+	op             opID
+	phase          phase
+	lock           fabric.Addr
+	client         fabric.ClientID
+	left           bool // the client has given up; the lock is released once it is granted
+	direct         bool // it was granted at once
+	behind         bool // it does not wait, and was sent while a release of the lock by this machine was under way
+	switched.Timer      // when to send anew
 }
 
 // onSwitch reports whether a lock may have a queue on the switch.
@@ -162,7 +162,7 @@ func (p *Pool) giveUp(port fabric.Port, t *ticket) {
 	case refused, elsewhere:
 		p.end(port, t)
 	default:
-		t.left, t.tries = true, 0
+		t.left, t.Tries = true, 0
 		p.ask(port, t)
 	}
 }
@@ -213,16 +213,12 @@ func (p *Pool) wake(port fabric.Port, t *ticket) {
 	}
 }
 
-// maxDoublings bounds the time until a packet is sent anew: to 64 times Config.ResendNs.
-const maxDoublings = 6
-
 // watch has the agent Port send anew what is sent now, unless it is answered.
 func (p *Pool) watch(port fabric.Port, t *ticket) {
 	if p.cfg.ResendNs == 0 {
 		return
 	}
-	t.due = port.Now() + p.cfg.ResendNs<<t.tries
-	t.tries = min(t.tries+1, maxDoublings)
+	t.Start(port.Now(), p.cfg.ResendNs)
 	if !p.watched {
 		p.watched = true
 		p.m = fabric.Message{Kind: msgWake}
@@ -245,7 +241,7 @@ func (p *Pool) resend(port fabric.Port) fabric.Time {
 		}
 		p.watched = true
 		switch {
-		case t.due > port.Now():
+		case t.Due > port.Now():
 		case t.phase == asked:
 			p.ask(port, t)
 		default:

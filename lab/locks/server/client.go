@@ -16,6 +16,8 @@ type Locker struct {
 	cfg    Config
 	number uint64 // of the last acquisition
 	m      fabric.Message
+	// Near, if not nil, is the server of this node: the client executes its requests to it itself.
+	Near *Agent
 	// Other, if not nil, gets messages of other locks that come while the client waits.
 	Other func(*fabric.Message)
 }
@@ -33,14 +35,25 @@ func ServerOf(n fabric.Node) fabric.CNID {
 	return first
 }
 
-// home returns the server of a lock.
-func (l *Locker) home(a fabric.Addr) fabric.ClientID {
-	if l.cfg.Homes == 0 {
-		return fabric.AgentOf(l.server)
-	}
+// HomeOf returns which of n nodes has a lock: by a hash of its address.
+func HomeOf(a fabric.Addr, n int) int {
 	const odd = 0x9e3779b97f4a7c15 // neighbours are apart
-	return fabric.AgentOf(l.server + fabric.CNID(uint64(a)*odd>>32%uint64(l.cfg.Homes)))
+	return int(uint64(a) * odd >> 32 % uint64(n))
 }
+
+// home returns the node that has the server of a lock.
+func (l *Locker) home(a fabric.Addr) fabric.CNID {
+	switch {
+	case l.cfg.Homes == 0:
+		return l.server
+	case l.cfg.Home != nil:
+		return l.server + fabric.CNID(l.cfg.Home(a))
+	}
+	return l.server + fabric.CNID(HomeOf(a, l.cfg.Homes))
+}
+
+// near reports whether the client executes its requests for a lock itself.
+func (l *Locker) near(a fabric.Addr) bool { return l.Near != nil && l.home(a) == l.Port().ID().CN() }
 
 // Acquire implements lock.Locker.
 func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
@@ -91,7 +104,16 @@ func (l *Locker) ask(h *lock.Hold, r *lock.Request) (fabric.Message, error) {
 		wish |= now
 	}
 	l.m = fabric.Message{Kind: msgAcquire, Body: [7]uint64{uint64(r.Lock), h.Word, wish}}
-	if err := l.Port().Send(l.home(r.Lock), &l.m); err != nil {
+	if l.near(r.Lock) {
+		if l.cfg.LocalNs > 0 {
+			if err := l.Pause(r, l.cfg.LocalNs, 0); err != nil {
+				return l.m, err
+			}
+		}
+		if l.Near.near(l.Port(), &l.m) {
+			return l.m, nil
+		}
+	} else if err := l.Port().Send(fabric.AgentOf(l.home(r.Lock)), &l.m); err != nil {
 		return l.m, err
 	}
 	for {
@@ -125,7 +147,11 @@ func (l *Locker) read(h *lock.Hold, r *lock.Request) error {
 // tell tells the server about an acquisition.
 func (l *Locker) tell(kind fabric.MsgKind, h *lock.Hold) error {
 	l.m = fabric.Message{Kind: kind, Body: [7]uint64{uint64(h.Lock), h.Word}}
-	return l.Port().Send(l.home(h.Lock), &l.m)
+	if l.near(h.Lock) {
+		l.Near.near(l.Port(), &l.m)
+		return nil
+	}
+	return l.Port().Send(fabric.AgentOf(l.home(h.Lock)), &l.m)
 }
 
 // Release implements lock.Locker.

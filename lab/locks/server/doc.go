@@ -18,7 +18,8 @@
 // with the model cx4. So more than 8 workers of 1 us bring nothing (TestManagersScale of lab/bench); servers on several nodes do.
 //
 // With [Config.Homes] several compute nodes have a server each, of a part of the locks: ParLock of FissLock's evaluation, whose SrvLock is one server with 8 workers. Then the
-// crash of one stops its part of the locks. The nodes have numbers one after the other.
+// crash of one stops its part of the locks. The nodes have numbers one after the other. A client that is Near ([Locker.Near]) executes its requests for locks at its own node itself, without a message
+// or a worker, as in ParLock's published code.
 //
 // # Differences from the papers
 //

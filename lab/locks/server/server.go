@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/locks/internal/baseline"
@@ -28,8 +29,12 @@ type Config struct {
 	// ServiceNs is how long a worker takes for a request, and Workers how many there are; 0 is 1.
 	ServiceNs fabric.Time
 	Workers   int
-	// Homes, if not 0, has so many compute nodes, from the first one on, be servers of a part of the locks each: by a hash of the address.
+	// Homes, if not 0, has so many compute nodes, from the first one on, be servers of a part of the locks each: by Home, which returns which of them has a lock, or else by a hash
+	// of the address (HomeOf).
 	Homes int
+	Home  func(fabric.Addr) int
+	// LocalNs is how long a client takes for a request to the server of its own node, if it executes it itself (Locker.Near). 0: what it takes.
+	LocalNs fabric.Time
 	// Passes is how many readers may pass a writer that waits, of ReadersFirst; 0 is 10.
 	Passes int
 }
@@ -75,13 +80,17 @@ type Agent struct {
 	cfg   Config
 	tasks baseline.Tasks[*request]
 	free  []fabric.Time // when each worker is
+	// Also, if not nil, handles messages of another lock, of which this server is a part: see Work.
+	Also     func(*fabric.Message)
+	requests []*request // to be used again
+
+	// What clients of the node that are Near access, too.
+	mu    sync.Mutex
 	table map[fabric.Addr]*entry
 	m     fabric.Message
-	// Also, if not nil, handles messages of another lock, of which this server is a part: see Work.
-	Also func(*fabric.Message)
-	// Entries and requests to be used again.
-	entries  []*entry
-	requests []*request
+	spare []*entry
+	// own is the answer to the client whose request is being executed by itself.
+	own *fabric.Message
 }
 
 // A request is a message that a worker has.
@@ -145,7 +154,9 @@ func (a *Agent) Work(m *fabric.Message) {
 // do does what a message asks for.
 func (a *Agent) do(m *fabric.Message) {
 	if isRequest(m.Kind) {
-		a.serve(m)
+		a.mu.Lock()
+		a.serve(a.port, m)
+		a.mu.Unlock()
 	} else {
 		a.Also(m)
 	}
@@ -162,24 +173,35 @@ func spare[T any](list *[]*T) *T {
 	return t
 }
 
-// serve does what a client's message asks for.
-func (a *Agent) serve(m *fabric.Message) {
+// near has a client of this node execute its own request. It reports whether the answer is in m now; if not, it comes as a message.
+func (a *Agent) near(port fabric.Port, m *fabric.Message) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	kind := m.Kind
+	m.From, a.own = port.ID(), m
+	a.serve(port, m)
+	a.own = nil
+	return m.Kind != kind
+}
+
+// serve does what a client's message asks for. Answers are sent from a Port: the server's, or that of a client of its node.
+func (a *Agent) serve(port fabric.Port, m *fabric.Message) {
 	l, c := fabric.Addr(m.Body[0]), claim{client: m.From, number: m.Body[1], mode: lock.Mode(m.Body[2] &^ now)}
 	e := a.table[l]
 	if e == nil {
-		e = spare(&a.entries)
+		e = spare(&a.spare)
 		*e = entry{lock: l, holders: e.holders[:0], queue: e.queue[:0]}
 		a.table[l] = e
 	}
 	switch {
 	case !a.node.View().Live.Has(m.From.CN()): // it has crashed meanwhile
 	case m.Kind != msgAcquire:
-		a.drop(e, func(x claim) bool { return x.client == c.client && x.number == c.number })
+		a.drop(port, e, func(x claim) bool { return x.client == c.client && x.number == c.number })
 	case e.admits(c.mode) && len(e.queue) == 0:
-		a.grant(e, c, 0)
-	case a.cfg.Kind == ReadersFirst && a.passes(e, c):
+		a.grant(port, e, c, 0)
+	case a.cfg.Kind == ReadersFirst && a.passes(port, e, c):
 	case m.Body[2]&now != 0:
-		a.answer(l, &c, msgRefused, 0, 0)
+		a.answer(port, l, &c, msgRefused, 0, 0)
 	default:
 		e.queue = append(e.queue, c)
 	}
@@ -192,7 +214,7 @@ func (e *entry) admits(m lock.Mode) bool {
 }
 
 // grant makes a client a holder. waited is 1 if it was in the queue.
-func (a *Agent) grant(e *entry, c claim, waited uint64) {
+func (a *Agent) grant(port fabric.Port, e *entry, c claim, waited uint64) {
 	e.holders = append(e.holders, c)
 	token := e.token
 	if c.mode == lock.Exclusive {
@@ -202,33 +224,33 @@ func (a *Agent) grant(e *entry, c claim, waited uint64) {
 	if a.cfg.Plain {
 		token = 0
 	}
-	a.answer(e.lock, &c, msgGranted, uint64(token), waited)
+	a.answer(port, e.lock, &c, msgGranted, uint64(token), waited)
 }
 
 // passes grants a reader a lock that readers hold, though a writer waits, and reports whether it has.
-func (a *Agent) passes(e *entry, c claim) bool {
+func (a *Agent) passes(port fabric.Port, e *entry, c claim) bool {
 	if c.mode != lock.Shared || len(e.holders) == 0 || !e.admits(lock.Shared) || e.passed >= a.cfg.Passes {
 		return false
 	}
 	e.passed++
-	a.grant(e, c, 0)
+	a.grant(port, e, c, 0)
 	return true
 }
 
 // drop takes claims out of a lock, and grants what can be granted then.
-func (a *Agent) drop(e *entry, which func(claim) bool) {
+func (a *Agent) drop(port fabric.Port, e *entry, which func(claim) bool) {
 	e.holders = slices.DeleteFunc(e.holders, which)
 	e.queue = slices.DeleteFunc(e.queue, which)
 	for len(e.queue) > 0 && e.admits(e.queue[0].mode) {
 		c := e.queue[0]
 		e.queue = slices.Delete(e.queue, 0, 1)
-		a.grant(e, c, 1)
+		a.grant(port, e, c, 1)
 	}
 	if a.cfg.Kind != ReadersFirst {
 		return
 	}
 	for i := 0; i < len(e.queue); i++ { // readers that come behind a writer
-		if c := e.queue[i]; a.passes(e, c) {
+		if c := e.queue[i]; a.passes(port, e, c) {
 			e.queue = slices.Delete(e.queue, i, i+1)
 			i--
 		}
@@ -239,24 +261,30 @@ func (a *Agent) drop(e *entry, which func(claim) bool) {
 func (a *Agent) tidy(e *entry) {
 	if len(e.holders)+len(e.queue) == 0 && (a.cfg.Plain || e.token == 0) {
 		delete(a.table, e.lock)
-		a.entries = append(a.entries, e)
+		a.spare = append(a.spare, e)
 	}
 }
 
 // answer sends a client an answer. To a node that has gone, none: its claims are dropped with the next view.
-func (a *Agent) answer(l fabric.Addr, c *claim, kind fabric.MsgKind, token, waited uint64) {
+func (a *Agent) answer(port fabric.Port, l fabric.Addr, c *claim, kind fabric.MsgKind, token, waited uint64) {
 	a.m = fabric.Message{Kind: kind, Body: [7]uint64{uint64(l), c.number, token, waited}}
-	_ = a.port.Send(c.client, &a.m)
+	if a.own != nil && c.client == port.ID() {
+		*a.own = a.m
+		return
+	}
+	_ = port.Send(c.client, &a.m)
 }
 
 // forgetCrashed drops the claims of nodes that have left the view.
 func (a *Agent) forgetCrashed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	live := a.node.View().Live
 	gone := func(c claim) bool { return !live.Has(c.client.CN()) }
 	for _, l := range slices.Sorted(maps.Keys(a.table)) {
 		e := a.table[l]
 		if slices.ContainsFunc(e.holders, gone) || slices.ContainsFunc(e.queue, gone) {
-			a.drop(e, gone)
+			a.drop(a.port, e, gone)
 			a.tidy(e)
 		}
 	}

@@ -21,6 +21,39 @@ func join(cfg server.Config) locktest.Join[*server.Locker] {
 	}
 }
 
+// joinNear is join of clients that execute their requests to the server of their own node.
+func joinNear(cfg server.Config) locktest.Join[*server.Locker] {
+	return func(n fabric.Node) (func(fabric.Port) *server.Locker, locktest.Agent) {
+		agent := server.NewAgent(n, cfg)
+		return func(p fabric.Port) *server.Locker {
+			l := server.New(p, server.ServerOf(n), cfg)
+			l.Near = agent
+			return l
+		}, agent
+	}
+}
+
+// The conformance suite also holds where clients of a node access the server's table beside it.
+func TestConformanceNear(t *testing.T) {
+	for name, cfg := range map[string]server.Config{
+		"one server":                  {Kind: server.Queue},
+		"servers on two nodes":        {Kind: server.Queue, Homes: 2},
+		"retry":                       {Kind: server.Retry, Homes: 2},
+		"readers first":               {Kind: server.ReadersFirst, Homes: 2},
+		"slow servers, local locks":   {Kind: server.Queue, Homes: 2, ServiceNs: us, LocalNs: 150, Home: func(fabric.Addr) int { return 0 }},
+		"slow servers, distant locks": {Kind: server.Queue, Homes: 2, ServiceNs: us, LocalNs: 150, Home: func(fabric.Addr) int { return 1 }},
+	} {
+		m := locktest.Mechanism{Layout: server.Layout, Start: joinNear(cfg).Start}
+		t.Run(name, func(t *testing.T) {
+			if cfg.ServiceNs > 0 {
+				locktest.Run(t, locktest.Sim(1), m)
+				return
+			}
+			locktest.All(t, 3, m)
+		})
+	}
+}
+
 func TestConformance(t *testing.T) {
 	for name, cfg := range map[string]server.Config{
 		"retry":                {Kind: server.Retry},
