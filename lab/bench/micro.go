@@ -181,11 +181,19 @@ func (m *Micro) validate(bad error) error {
 
 // system sets the lock up for a cluster with a word for the synchronisation of clocks; a server takes some virtual time for a request.
 func (m *Micro) system(counter fabric.Addr, serverNs fabric.Time) (*locks.System, error) {
+	return m.systemAt(nil, counter, serverNs)
+}
+
+// systemAt is system for locks of which home says which compute node they are at.
+func (m *Micro) systemAt(home func(fabric.Addr) int, counter fabric.Addr, serverNs fabric.Time) (*locks.System, error) {
 	mech, err := locks.Lookup(m.Lock)
 	if err != nil {
 		return nil, err
 	}
-	c := locks.Config{CNs: m.CNs, Clients: (m.Clients + m.CNs - 1) / m.CNs, Counter: counter, ServerNs: serverNs, LeaseNs: m.LeaseNs}
+	c := locks.Config{CNs: m.CNs, Clients: (m.Clients + m.CNs - 1) / m.CNs, Counter: counter, ServerNs: serverNs, LeaseNs: m.LeaseNs, Home: home}
+	if n, err := m.model(); err == nil && serverNs > 0 { // in virtual time
+		c.LocalNs = n.LocalWake
+	}
 	if m.Capacity != 0 {
 		c.CapacityBits = uint8(bits.TrailingZeros(uint(m.Capacity)))
 	}

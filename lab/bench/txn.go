@@ -28,15 +28,17 @@ type txnRun struct {
 	warehouses  int // of TPC-C; 0: txnWarehouses for each compute node
 	subscribers int // of TATP; 0: txnSubscribers
 	mns         int // memory nodes, among which its warehouses are dealt out; 0: 1
-	think       fabric.Time
-	delayNs     fabric.Time // between two transactions of a client
-	word        uint64      // of each lock when the run begins
-	scans       float64     // the share of long readers among its transactions
-	scanNs      fabric.Time // for how long one holds its locks
-	leaseNs     fabric.Time // what transactions ask for where locks have leases of several slots
-	fails       failures
-	ends        bool // Pace.Ends
-	commits     int  // how many its fixed window has at least, as far as commitsNs suffices
+	// local: each compute node has a memory node beside it, with the locks of its warehouses, and is the home of these locks.
+	local   bool
+	think   fabric.Time
+	delayNs fabric.Time // between two transactions of a client
+	word    uint64      // of each lock when the run begins
+	scans   float64     // the share of long readers among its transactions
+	scanNs  fabric.Time // for how long one holds its locks
+	leaseNs fabric.Time // what transactions ask for where locks have leases of several slots
+	fails   failures
+	ends    bool // Pace.Ends
+	commits int  // how many its fixed window has at least, as far as commitsNs suffices
 	// hot is how many locks a profile names; 0: as many as the lock asks for.
 	hot     int
 	objects int // with trace "zipf": so many, each of which belongs to one of the locks; 0: each lock is one
@@ -52,6 +54,8 @@ type txnRun struct {
 	aborts uint64 // transactions that gave up, and began again
 	broken uint64 // transactions that lost a lock
 	failed uint64 // clients that failed
+	near   uint64 // acquisitions, with local, of locks of the own compute node, and all
+	all    uint64
 }
 
 // The pauses for which ShiftLock's clients execute a transaction (its section 4.4), and after how long FissLock's give up.
@@ -158,6 +162,9 @@ func (r *txnRun) sources(o Options) (int, func(node, client int) locktrace.Sourc
 // place makes memory nodes with room for all locks.
 func (r *txnRun) place(y lock.Layout, n int) {
 	mns := max(r.mns, 1)
+	if r.local {
+		mns = r.m.CNs
+	}
 	each := (n/locktrace.WarehouseLocks + mns - 1) / mns * locktrace.WarehouseLocks
 	if mns == 1 {
 		each = n
@@ -175,7 +182,19 @@ func (r *txnRun) addr(l uint32) fabric.Addr {
 	if mns == 1 {
 		return r.plans[0].addr(uint64(l))
 	}
+	if r.local { // as TPCC.Source has it
+		share := r.plans[0].locks / locktrace.WarehouseLocks
+		return r.plans[uint64(warehouse)/share].addr(uint64(warehouse)%share*locktrace.WarehouseLocks + uint64(rest))
+	}
 	return r.plans[warehouse%mns].addr(uint64(warehouse/mns*locktrace.WarehouseLocks + rest))
+}
+
+// home returns where the locks are that compute nodes are the homes of.
+func (r *txnRun) home() func(fabric.Addr) int {
+	if !r.local {
+		return nil
+	}
+	return func(a fabric.Addr) int { return int(a.MN()) }
 }
 
 func (r *txnRun) run(ctx context.Context, o Options) (Metrics, error) {
@@ -191,7 +210,7 @@ func (r *txnRun) run(ctx context.Context, o Options) (Metrics, error) {
 
 // build makes the cluster, and the clients of the transactions that sources make, over n locks.
 func (r *txnRun) build(n int, source func(node, client int) locktrace.Source) error {
-	sys, err := r.m.system(fabric.At(0, counterOffset), cmp.Or(r.serverNs, locks.ServerNs))
+	sys, err := r.m.systemAt(r.home(), fabric.At(0, counterOffset), cmp.Or(r.serverNs, locks.ServerNs))
 	if err != nil {
 		return err
 	}
@@ -207,13 +226,16 @@ func (r *txnRun) build(n int, source func(node, client int) locktrace.Source) er
 	}
 	for i := range r.m.CNs {
 		node := r.c.AddCN()
+		if r.local {
+			r.c.Place(node, fabric.MemID(i))
+		}
 		joined, err := sys.Join(node)
 		if err != nil {
 			return err
 		}
 		r.startAgent(joined, node)
 		for k := i; k < r.m.Clients; k += r.m.CNs {
-			r.start(&txnClient{r: r, name: fmt.Sprintf("client %d", k), node: node, joined: joined, src: source(i, k)})
+			r.start(&txnClient{r: r, name: fmt.Sprintf("client %d", k), node: node, joined: joined, src: source(i, k), at: i})
 		}
 	}
 	return nil
@@ -252,6 +274,9 @@ func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client in
 	metrics["failures"] = float64(r.failed)
 	metrics["commits"] = float64(res.Ops)
 	metrics["busiest_agent"] = r.busiest()
+	if r.local {
+		metrics["near_pct"] = 100 * per(r.near, r.all)
+	}
 	metrics["packets_per_op"] = per(r.packets(), uint64(len(r.journal.list)))
 	for _, k := range locktrace.KindsOf(r.trace) {
 		h := r.journal.ofKind(part.first, part.last, txnOp+kind(k))
@@ -273,6 +298,7 @@ type txnClient struct {
 	node   *sim.Node
 	joined *locks.Node
 	src    locktrace.Source
+	at     int // which compute node it is of
 	l      lock.Locker
 	holds  []lock.Hold
 }
@@ -379,6 +405,9 @@ func (c *txnClient) take(i int, a locktrace.Access, deadline fabric.Time) error 
 	}
 	req := lock.Request{Lock: c.r.addr(a.Lock), Mode: a.Mode, Deadline: deadline, LeaseNs: c.r.leaseNs, Try: c.r.retryNs > 0}
 	c.r.used.ask(uint64(a.Lock), req.Lock)
+	if c.r.all++; c.r.local && int(req.Lock.MN()) == c.at {
+		c.r.near++
+	}
 	for {
 		err := c.l.Acquire(&c.holds[i], &req)
 		if !errors.Is(err, lock.ErrBusy) {
