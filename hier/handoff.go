@@ -1,6 +1,7 @@
 package hier
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -227,6 +228,7 @@ func (k *Locker) perform(s *shard, x *local, h *lock.Hold, data []byte, before [
 	case !k.stays(x, slackUs):
 		return nil, before, nil
 	case k.deferrable(x, h, data, slackUs):
+		h.Left = true
 		return k.join(x), nil, nil
 	}
 	// The next holder must find what we wrote, and uses another queue pair.
@@ -235,7 +237,7 @@ func (k *Locker) perform(s *shard, x *local, h *lock.Hold, data []byte, before [
 	done := fabric.Executed(err, len(before)) > 0
 	err = partly(done, k.awaitVerdict(x, h.Lock, err))
 	s.mu.Lock()
-	k.completeDeferred(x, true, err)
+	k.completeDeferred(x, true, swapped(before, err))
 	return nil, nil, err
 }
 
@@ -245,7 +247,18 @@ func (k *Locker) deferrable(x *local, h *lock.Hold, data []byte, slackUs int16) 
 		return false
 	}
 	w := k.table.policy.successor(x, slackUs)
-	return w != nil && w.mode == lock.Exclusive && len(data) <= w.room && k.defers(x)
+	return w != nil && w.mode == lock.Exclusive && len(data) <= w.room && (h.Same == nil || bytes.Equal(h.Same, w.same)) && k.defers(x)
+}
+
+// swapped returns the error of operations for releases that have deferred theirs to them: a CAS that has not swapped has changed nothing for these
+// either. The lock was taken from this node.
+func swapped(ops []fabric.Op, err error) error {
+	for i := range ops {
+		if err == nil && ops[i].Kind == fabric.OpCAS && !ops[i].Swapped() {
+			err = fmt.Errorf("%w: word at %v is %#x, was %#x", lock.ErrLost, ops[i].Addr, ops[i].Old, ops[i].Cmp)
+		}
+	}
+	return err
 }
 
 // defers reports whether a release may defer its work to those after it.
@@ -268,7 +281,7 @@ func (k *Locker) completeDeferred(x *local, executed bool, err error) {
 		return
 	}
 	if !executed && err == nil {
-		err = fmt.Errorf("%w: %v released without the operations that holders before had deferred", lock.ErrMisuse, x.ticket.Lock)
+		err = fmt.Errorf("%w: %w: %v was released without those of holders before", lock.ErrMisuse, lock.ErrNotExecuted, x.ticket.Lock)
 	}
 	x.handoff.deferred = 0
 	k.completeAll(x, err)

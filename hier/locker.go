@@ -219,7 +219,7 @@ func (k *Locker) hold(s *shard, x *local, h *lock.Hold, r *lock.Request, token l
 func (k *Locker) acquireLocal(s *shard, x *local, h *lock.Hold, r *lock.Request, inc *incarnation) error {
 	w := &k.self
 	w.client, w.mode, w.verdict, w.room = k.port.ID(), r.Mode, undecided, k.roomFor(r)
-	w.stamp, w.incarnation = k.now(), inc
+	w.stamp, w.incarnation, w.same = k.now(), inc, r.Same
 	w.arrival = x.arrived
 	x.arrived++
 	x.queue.push(w)

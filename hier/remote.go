@@ -270,7 +270,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		return fmt.Errorf("%w: Release of %v with %d operations before, at most %d", lock.ErrMisuse, h.Lock, len(before), lock.MaxPiggyback)
 	}
 	data := h.Handoff
-	h.Held, h.Aux, h.Handoff = false, nil, nil
+	h.Held, h.Aux, h.Handoff, h.Left = false, nil, nil, false
 	k.gave(h.Lock)
 	s := k.table.shardOf(h.Lock)
 	slack := k.table.slackUs()
@@ -400,6 +400,9 @@ func (k *Locker) giveUp(s *shard, x *local, before []fabric.Op, failed error) er
 		k.table.hot.update(ticket.Lock, hot, ticket.Contended)
 	}
 	s.mu.Lock()
+	if x.handoff.deferred != 0 {
+		k.completeAll(x, swapped(before, err))
+	}
 	k.completeAll(x, err)
 	k.vacate(s, x, k.table.policy.nextOwner(x))
 	return err

@@ -132,7 +132,7 @@ func (f *handoff) appendState(dst []byte) []byte {
 func (w *waiter) appendState(dst []byte) []byte {
 	dst = appendWord(appendWord(appendWord(dst, w.client), w.mode), w.arrival)
 	dst = appendWord(appendWord(appendWord(dst, w.stamp), w.room), w.verdict)
-	return appendWord(w.incarnation.appendState(dst), w.token)
+	return appendText(appendWord(w.incarnation.appendState(dst), w.token), string(w.same))
 }
 
 func (c *pendingRelease) appendState(dst []byte) []byte {

@@ -15,7 +15,7 @@ var fieldCount = map[reflect.Type]int{
 	reflect.TypeFor[tenure]():         9,
 	reflect.TypeFor[pace]():           3,
 	reflect.TypeFor[handoff]():        6,
-	reflect.TypeFor[waiter]():         10,
+	reflect.TypeFor[waiter]():         11,
 	reflect.TypeFor[pendingRelease](): 4,
 	reflect.TypeFor[incarnation]():    11,
 	reflect.TypeFor[recovery]():       12,

@@ -70,7 +70,8 @@ type waiter struct {
 	mode        lock.Mode
 	arrival     uint64 // number of its arrival at the local lock
 	stamp       cql.Stamp
-	room        int // bytes of a handoff that it can take
+	room        int    // bytes of a handoff that it can take
+	same        []byte // Request.Same
 	verdict     verdict
 	incarnation *incarnation // of the memory node, that the client is attached to
 	token       lock.Token

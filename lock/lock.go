@@ -61,6 +61,9 @@ var (
 	ErrDeadlock = errors.New("lock: client holds this lock already")
 )
 
+// ErrNotExecuted: operations that a Release has deferred to the next holder (Hold.Deferred) were executed by none, nor will they be.
+var ErrNotExecuted = errors.New("lock: deferred operations were not executed")
+
 // ErrOverdue: a lock has been held for longer than its lease. It is held still.
 var ErrOverdue = errors.New("lock: held for longer than its lease")
 
@@ -103,6 +106,9 @@ type Request struct {
 	// Deferred is the Hold.Deferred that came with the handoff, or 0. If not 0, earlier holders wait for operations
 	// that they have deferred to this one. Its own in Release must include them, and so must not be none.
 	Deferred uint64
+	// Same names what the caller is about to change, as bytes that stay as they are until Acquire returns. A holder whose Hold.Same is not nil defers its operations only to a
+	// client whose Request.Same are the same bytes.
+	Same []byte
 }
 
 // Until returns until when to wait: the deadline, or fabric.Forever.
@@ -128,6 +134,10 @@ type Hold struct {
 	// with the handoff: it may find a way to do both with as many. Release returns all the same only when
 	// they have been executed, by whichever holder, and with that error: nothing is acknowledged before. Only holders know what the number means.
 	Deferred uint64
+	// Same restricts Deferred to a next holder with these bytes in Request.Same; nil: to any.
+	Same []byte
+	// Left says, after Release, that its operations were deferred to a later holder: their results are not there.
+	Left bool
 
 	// Aux and Word are the mechanism's own, from Acquire to Release: what it knows of this hold, and by which it notices a Hold that
 	// is not its own.

@@ -65,6 +65,7 @@ type Stats struct {
 	Hits         uint64 `json:"hits"`
 	Stores       uint64 `json:"stores"`        // objects stored by any operation
 	Open         uint64 `json:"open"`          // of these, without the lock
+	Absorbed     uint64 `json:"absorbed"`      // objects stored or deleted right before another client of the compute node did the same: nothing of them was to be seen
 	Overtaken    uint64 `json:"overtaken"`     // of these, by another set that came right behind: nothing of them was to be seen
 	Deletes      uint64 `json:"deletes"`       // objects deleted by Delete
 	CacheHits    uint64 `json:"cache_hits"`    // objects that were where the location cache said: no second READ
@@ -278,6 +279,10 @@ type work struct {
 
 	hint      slotWord    // where the object may be, if the location cache does not know
 	handedOff bool        // what was found came with a handoff
+	absorbs   bool        // it does what sets and deletes of the key before it have deferred, and may be deferred itself (handoff.go)
+	alone     bool        // of such: it is not deferred
+	deferral  int         // not 0: so it does now, for this slot less one
+	kept      slotWord    // of such: what memory has in the slot
 	begun     bool        // the change may be at the primary or a backup
 	term      uint32      // of a replicated number, when the change was begun; and the epoch
 	mirrored  fabric.Time // when all backups had it
@@ -315,6 +320,9 @@ func (c *Client) lockKey(k *work, mode lock.Mode) error {
 		reads = c.reads[:2]
 	}
 	c.req = lock.Request{Lock: k.bucket, Mode: mode, Reads: reads, Since: c.session.Since}
+	if k.absorbs = k.absorbs && c.absorbing(k); k.absorbs {
+		c.req.Same = k.key
+	}
 	if t := c.s.cfg.LockTimeoutNs; t != 0 {
 		c.req.Deadline = c.port.Now() + t
 	}
@@ -367,7 +375,9 @@ func (c *Client) find(k *work) error {
 				} else {
 					c.stats.CacheMisses++
 				}
-				c.s.places.put(k.hash, w, k.h.unique)
+				if k.deferral == 0 {
+					c.s.places.put(k.hash, w, k.h.unique)
+				}
 				return nil
 			}
 		}
@@ -457,6 +467,9 @@ func (c *Client) lookup(k *work, mode lock.Mode) error {
 	if err := c.find(k); err != nil {
 		return c.unlock(err)
 	}
+	if k.deferral != 0 && !k.found {
+		k.vacant = c.s.slotsAddr(k.bucket).Add(uint64(k.deferral-1) * slotSize) // and no other: memory has an object of the key there
+	}
 	return nil
 }
 
@@ -502,7 +515,7 @@ func (c *Client) publish(k *work, n int, a fabric.Addr, old, new uint64) (known 
 		}
 		return false, fmt.Errorf("objstore: %w", err)
 	}
-	if !cas.Swapped() {
+	if !c.hold.Left && !cas.Swapped() {
 		c.unsettle(k.n, k.bucket)
 		// A backup may lead to what the primary does not.
 		return !mirrored, fmt.Errorf("objstore: %w: word at %v is %#x, was %#x", lock.ErrLost, a, cas.Old, old)

@@ -13,11 +13,34 @@ import (
 // that had to wait itself makes a handoff. Its bytes stay on the compute node.
 //
 //	 0   word of the object that the holder stored or saw, or 0
-//	 8   slots and link
+//	 8   word that memory has in its slot, if the change is deferred
+//	16   slots and link
 //	 ..  header and key of that object
+//
+// A set or delete of a key that is followed by one of the same key need not reach memory. So its holder *defers* it to the next (lock.Hold.Deferred): the slots
+// of the handoff are as if it had taken place, and the next holder does both by one CAS, from what memory has in the slot to what it wants itself. All of them return when that
+// has been executed. So each took place right before the next, and what is between them no other client has seen.
+
+const handoffHead = 2 * slotSize
 
 // handoffSize is the size of the largest handoff in bytes.
-func (s *Store) handoffSize() int { return slotSize + s.slotsLen() + maxObjectSize }
+func (s *Store) handoffSize() int { return handoffHead + s.slotsLen() + maxObjectSize }
+
+// absorbing reports whether sets and deletes of a key may do what those before them have deferred. Not where there is more to publish than a slot.
+func (c *Client) absorbing(k *work) bool {
+	return c.passed != nil && !c.s.geo.opens && c.s.geo.segment == 0 && !k.n.Region.Replicated()
+}
+
+// inMemory returns the word that memory has in the slot that is to be changed.
+func (c *Client) inMemory(k *work) slotWord {
+	if k.deferral != 0 {
+		return k.kept
+	}
+	if k.found {
+		return k.word
+	}
+	return 0
+}
 
 // setHandoff makes the handoff of a holder that has read the first slots only, for after its release: w is in slot, and head
 // begins with the header and key of its object. It comes before Release.
@@ -25,11 +48,15 @@ func (c *Client) setHandoff(k *work, slot int, w slotWord, head []byte) {
 	if !c.waited || k.depth > 0 {
 		return
 	}
-	n := slotSize + c.s.slotsLen()
+	n := handoffHead + c.s.slotsLen()
 	binary.LittleEndian.PutUint64(c.passed, uint64(w))
-	copy(c.passed[slotSize:], c.slots[:c.s.slotsLen()])
+	copy(c.passed[handoffHead:], c.slots[:c.s.slotsLen()])
 	if slot >= 0 {
-		putWord(c.passed[slotSize:], slot, uint64(w))
+		putWord(c.passed[handoffHead:], slot, uint64(w))
+	}
+	if slot >= 0 && k.absorbs && !k.alone && wordAt(c.slots, c.s.slotsLen()/slotSize-1) == 0 {
+		binary.LittleEndian.PutUint64(c.passed[slotSize:], uint64(c.inMemory(k)))
+		c.hold.Deferred, c.hold.Same = uint64(1+slot), k.key
 	}
 	if w != 0 {
 		n += copy(c.passed[n:], head[:headerSize+len(k.key)])
@@ -45,7 +72,8 @@ func (c *Client) slotOf(k *work) int {
 // takeHandoff takes the handoff that came with the lock in place of what would have been READ.
 func (c *Client) takeHandoff(k *work, data []byte) {
 	k.loaded, k.handedOff = 0, true
-	n := slotSize + copy(c.slots[:c.s.slotsLen()], data[slotSize:])
+	n := handoffHead + copy(c.slots[:c.s.slotsLen()], data[handoffHead:])
+	k.deferral, k.kept = int(c.req.Deferred), slotWord(binary.LittleEndian.Uint64(data[slotSize:]))
 	w, head := slotWord(binary.LittleEndian.Uint64(data)), data[n:]
 	if w == 0 || !holds(k.n, w) {
 		return
@@ -66,6 +94,9 @@ func (c *Client) unlockAsFound(k *work, err error) error {
 	} else {
 		c.setHandoff(k, -1, 0, nil)
 	}
+	if k.deferral != 0 {
+		return c.deletesDeferred(k, err)
+	}
 	if !k.handedOff {
 		return c.unlock(err)
 	}
@@ -76,8 +107,30 @@ func (c *Client) unlockAsFound(k *work, err error) error {
 	return err
 }
 
+// deletesDeferred does what was deferred to a holder that changes nothing, because the key is not there: a holder before has deleted it.
+func (c *Client) deletesDeferred(k *work, err error) error {
+	if k.found {
+		return c.unlock(err) // those before do it themselves
+	}
+	if _, rerr := c.publish(k, 0, k.vacant, uint64(k.kept), 0); rerr != nil {
+		return rerr
+	}
+	c.dropKept(k)
+	return err
+}
+
+// dropKept frees the object that memory had before what was deferred to this client.
+func (c *Client) dropKept(k *work) {
+	if k.kept != 0 {
+		c.s.places.forget(k.hash, k.kept)
+		c.freeObject(k.n, k.kept, kindPlain)
+	}
+}
+
 // acquire acquires the lock of the key's bucket as c.req says.
 func (c *Client) acquire(k *work) error {
+	c.hold.Deferred, c.hold.Same = 0, nil
+	k.deferral = 0
 	if c.passed == nil || c.req.Mode != lock.Exclusive {
 		c.waited = false
 		return c.l.Acquire(&c.hold, &c.req)

@@ -186,7 +186,7 @@ func (c *Client) store(key, value []byte, o Options, cond condition, unique uint
 	if c.s.large(len(value)) {
 		return c.storeLarge(key, value, o, cond, unique)
 	}
-	k := work{head: true}
+	k := work{head: true, absorbs: cond == always}
 	if err := c.beginChange(&k, key); err != nil {
 		return err
 	}
@@ -203,7 +203,9 @@ func (c *Client) store(key, value []byte, o Options, cond condition, unique uint
 	copy(c.out[headerSize:], k.key)
 	copy(c.out[headerSize+len(key):n], value)
 	c.obj = c.trim(c.obj) // not before: the value may lie in it
-	return c.outlast(&k, func() error { return c.storeOnce(&k, c.out[:n], o, cond, unique) })
+	return c.outlast(&k, func() error {
+		return c.orAlone(&k, func() error { return c.storeOnce(&k, c.out[:n], o, cond, unique) })
+	})
 }
 
 // storeOnce stores the object in b, which has its key and value.
@@ -261,23 +263,30 @@ func (c *Client) storeObject(k *work, h *header, ch chunk, b []byte) error {
 	switch {
 	case k.found:
 		c.setHandoff(k, c.slotOf(k), w, b)
-		known, err = c.publish(k, n, k.slot, uint64(k.word), uint64(w))
+		known, err = c.publish(k, n, k.slot, uint64(c.inMemory(k)), uint64(w))
 	case k.vacant != 0:
 		k.slot = k.vacant
 		c.setHandoff(k, c.slotOf(k), w, b)
-		known, err = c.publish(k, n, k.slot, 0, uint64(w))
+		known, err = c.publish(k, n, k.slot, uint64(c.inMemory(k)), uint64(w))
 	default:
 		known, err = c.overflow(k, n, w)
 	}
 	if err != nil {
 		c.s.places.put(k.hash, 0, 0)
-		if known {
+		if known || c.hold.Left {
 			c.free(k.n, ch)
 		} else {
 			k.unknown = true
 			c.lose(k.n, ch)
 		}
 		return err
+	}
+	if c.hold.Left {
+		c.free(k.n, ch)
+		c.stats.Absorbed++
+		c.stats.Stores++
+		c.stats.BytesWritten += uint64(h.valueLen)
+		return nil
 	}
 	c.s.places.put(k.hash, w, h.unique)
 	if c.s.geo.opens && w.open() {
@@ -287,6 +296,10 @@ func (c *Client) storeObject(k *work, h *header, ch chunk, b []byte) error {
 		c.stats.Stores++
 	}
 	c.stats.BytesWritten += uint64(h.valueLen)
+	if k.deferral != 0 {
+		c.dropKept(k)
+		return nil
+	}
 	if k.found {
 		c.freeObject(k.n, k.word, k.h.kind)
 	}
@@ -368,17 +381,19 @@ func (c *Client) replaceAny(k *work, n int, w slotWord) (known bool, err error) 
 
 // Delete implements Cache.
 func (c *Client) Delete(key []byte) error {
-	k := work{head: true}
+	k := work{head: true, absorbs: true}
 	if err := c.beginChange(&k, key); err != nil {
 		return err
 	}
 	defer c.endChange()
 	c.trimBoth()
 	err := c.outlast(&k, func() error {
-		if err := c.lookupLive(&k); err != nil {
-			return err
-		}
-		return c.remove(&k)
+		return c.orAlone(&k, func() error {
+			if err := c.lookupLive(&k); err != nil {
+				return err
+			}
+			return c.remove(&k)
+		})
 	})
 	if err == nil {
 		c.stats.Deletes++
@@ -386,15 +401,36 @@ func (c *Client) Delete(key []byte) error {
 	return err
 }
 
+// orAlone executes an operation on a key, and again if it was deferred to a holder that has not executed it.
+func (c *Client) orAlone(k *work, try func() error) error {
+	err := try()
+	if err != nil && errors.Is(err, lock.ErrNotExecuted) {
+		*k = k.anew()
+		k.alone = true
+		err = try()
+	}
+	return err
+}
+
 // remove unlinks the object that was found and releases the lock.
 func (c *Client) remove(k *work) error {
 	c.setHandoff(k, c.slotOf(k), 0, nil)
-	known, err := c.publish(k, 0, k.slot, uint64(k.word), 0)
+	known, err := c.publish(k, 0, k.slot, uint64(c.inMemory(k)), 0)
+	if c.hold.Left {
+		if err == nil {
+			c.stats.Absorbed++
+		}
+		return err
+	}
 	if !known {
 		c.stats.Leaked++
 	}
 	c.s.places.forget(k.hash, k.word)
-	if err == nil {
+	switch {
+	case err != nil:
+	case k.deferral != 0:
+		c.dropKept(k)
+	default:
 		c.freeObject(k.n, k.word, k.h.kind)
 	}
 	return err

@@ -86,6 +86,7 @@ func (w *world) storeOp(st *objstore.Client, p fabric.Port, op oracle.StoreOp) (
 	}
 	w.counts.Evicted += evicted
 	w.counts.Moved += st.Stats().Moved - before.Moved
+	w.counts.Absorbed += st.Stats().Absorbed - before.Absorbed
 	w.counts.Open += st.Stats().Open - before.Open
 	w.counts.Expired += st.Stats().Expired - before.Expired
 	w.store.End(o)

@@ -35,6 +35,7 @@ type Counts struct {
 	Moved     uint64         // objects, so that another class gets the memory
 	Expired   uint64         // objects that were found expired and dropped
 	Open      uint64         // objects that were stored without a lock
+	Absorbed  uint64         // sets and deletes that a later client of the compute node has done
 	Copied    uint64         // backups that have come in sync
 	Undecided uint64         // keys whose history took too long to judge
 	Effects   sim.FaultStats // of faults
