@@ -241,9 +241,47 @@ type switchConn struct{ net.Conn }
 
 // A ciphertext is what TLS reads from: a sock, but for the read that follows one which has taken all that there was: TLS asks for more each time until there is none. What comes
 // meanwhile is found by the client that waits for the socket, which is ready as long as there is something in it.
+//
+// TLS writes each record by itself, of which a large write has several. While it gathers, they go to the socket at once.
 type ciphertext struct {
 	*sock
 	drained bool // the next read finds nothing
+
+	out      sync.Mutex // held while records are written, too, so that they stay in order
+	gathers  bool
+	gathered []byte
+}
+
+// maxRecord is how many bytes a record of TLS has at most.
+const maxRecord = 16 << 10
+
+func (c *ciphertext) Write(b []byte) (int, error) {
+	c.out.Lock()
+	defer c.out.Unlock()
+	if c.gathers {
+		c.gathered = append(c.gathered, b...)
+		return len(b), nil
+	}
+	return c.sock.Write(b)
+}
+
+// gather has records wait until release.
+func (c *ciphertext) gather() {
+	c.out.Lock()
+	c.gathers = true
+	c.out.Unlock()
+}
+
+// release writes what has gathered.
+func (c *ciphertext) release() error {
+	c.out.Lock()
+	defer c.out.Unlock()
+	c.gathers = false
+	_, err := c.sock.Write(c.gathered)
+	if c.gathered = c.gathered[:0]; cap(c.gathered) > keepBuffer {
+		c.gathered = nil
+	}
+	return err
 }
 
 func (c *ciphertext) Read(b []byte) (n int, err error) {
@@ -270,12 +308,26 @@ func (s *stream) refresh() {
 	}
 }
 
-// read is Read, through TLS.
-func (s *stream) read(b []byte) (int, error) {
+// read is Read, through TLS. It takes all records that have come: what is in them is handled, and answered, at once.
+func (s *stream) read(b []byte) (n int, err error) {
 	if s.tls == nil {
 		return s.sock.Read(b)
 	}
-	return s.tls.Read(b)
+	for n < len(b) {
+		k, err := s.tls.Read(b[n:])
+		n += k
+		switch {
+		case err == nil:
+		case n == 0:
+			return 0, err
+		case isAgain(err):
+			s.cipher.drained = true
+			return n, nil
+		default:
+			return n, nil // the next read finds it again
+		}
+	}
+	return n, nil
 }
 
 // write is Write, through TLS.
@@ -284,7 +336,15 @@ func (s *stream) write(b []byte) error {
 		_, err := s.sock.Write(b)
 		return err
 	}
+	if len(b) <= maxRecord {
+		_, err := s.tls.Write(b)
+		return err
+	}
+	s.cipher.gather()
 	_, err := s.tls.Write(b)
+	if unwritten := s.cipher.release(); err == nil {
+		err = unwritten
+	}
 	return err
 }
 
