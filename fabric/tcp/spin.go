@@ -28,13 +28,14 @@ const (
 type crowding struct {
 	count func() int // runnable threads of the machine
 	most  int        // processors
+	procs func() int // of this process: how many threads run its goroutines
 	begun time.Time
 	next  atomic.Int64 // when to count again, in nanoseconds since begun
 	until atomic.Int64 // no waiter spins before
 }
 
 // machine is the crowding of this machine.
-var machine = crowding{count: runnableThreads(), most: runtime.NumCPU(), begun: time.Now()}
+var machine = crowding{count: runnableThreads(), most: runtime.NumCPU(), procs: func() int { return runtime.GOMAXPROCS(0) }, begun: time.Now()}
 
 // crowded reports whether waiters should park at once.
 func (c *crowding) crowded() bool {
@@ -43,11 +44,20 @@ func (c *crowding) crowded() bool {
 		return true
 	}
 	next := c.next.Load()
-	if now < next || !c.next.CompareAndSwap(next, now+int64(countEvery)) || c.count() <= c.most {
+	if now < next || !c.next.CompareAndSwap(next, now+int64(countEvery)) || c.count() <= c.room() {
 		return false
 	}
 	c.until.Store(now + int64(crowdedFor))
 	return true
+}
+
+// room returns how many threads may want a processor while waiters spin. A process that runs goroutines in several threads may have one more than there are processors: what
+// its own goroutines do is short, and the spinning waiter is still there when they have posted something. Parked, it is woken after 100 microseconds for what took 20.
+func (c *crowding) room() int {
+	if c.procs() > 1 {
+		return c.most + 1
+	}
+	return c.most
 }
 
 // runnableThreads returns a function that counts the threads of this machine that run or want to, which takes a microsecond. It returns 0 where that

@@ -23,8 +23,8 @@ func TestParseRunnable(t *testing.T) {
 
 // A machine is crowded while more threads are runnable than there are processors, and for a while after.
 func TestCrowding(t *testing.T) {
-	n := 2
-	c := &crowding{count: func() int { return n }, most: 2, begun: time.Now()}
+	n, procs := 2, 1
+	c := &crowding{count: func() int { return n }, most: 2, procs: func() int { return procs }, begun: time.Now()}
 	if c.crowded() {
 		t.Fatal("crowded, with as many runnable threads as processors")
 	}
@@ -36,6 +36,12 @@ func TestCrowding(t *testing.T) {
 	for n = 0; c.crowded(); time.Sleep(crowdedFor) {
 		if time.Since(c.begun) > time.Minute {
 			t.Fatal("crowded for ever")
+		}
+	}
+	for n, procs = 3, 2; n <= 4; n++ {
+		c.next.Store(0)
+		if crowded := c.crowded(); crowded != (n == 4) {
+			t.Fatalf("a process that runs goroutines in several threads, %d threads runnable, 2 processors: crowded %v", n, crowded)
 		}
 	}
 }
