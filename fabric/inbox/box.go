@@ -155,7 +155,7 @@ func (b *Box) Recv(deadline fabric.Time) (m fabric.Message, err error) {
 			runtime.Gosched()
 			continue
 		}
-		b.waits()
+		b.Waits()
 		b.park(waitMessage, deadline)
 	}
 }
@@ -163,7 +163,8 @@ func (b *Box) Recv(deadline fabric.Time) (m fabric.Message, err error) {
 // SetOnWait sets a function that the owner calls in Recv and Pause before it waits, but for the shortest waits. The owner sets it.
 func (b *Box) SetOnWait(f func()) { b.onWait = f }
 
-func (b *Box) waits() {
+// Waits calls the function of SetOnWait: the owner is about to wait, here or for something of its fabric's.
+func (b *Box) Waits() {
 	if b.onWait != nil {
 		b.onWait()
 	}
@@ -185,7 +186,7 @@ func (b *Box) Pause(until fabric.Time) error {
 			return fabric.ErrInterrupted
 		}
 		if round == 0 {
-			b.waits()
+			b.Waits()
 		}
 		if left < waitSpin {
 			b.table.host.Poll()

@@ -117,6 +117,16 @@ func (n *node) NewPort(box *inbox.Box) (fabric.Port, error) {
 	return p, nil
 }
 
+// OnWait sets a function that the client calls before it waits: in Recv and Pause, for a lane, and for the coordinator. Chains that this CPU executes wait for nothing: the contexts of
+// operations that are done so are never watched, which would cost a third of a get, and have all clients meet at the mutex of their common parent.
+func (p *port) OnWait(f func()) { p.SetOnWait(f) }
+
+// DropBackup is fabric.Replicator.DropBackup.
+func (p *port) DropBackup(g *fabric.Replicas, i int, underWay bool) error {
+	p.Waits()
+	return p.Port.DropBackup(g, i, underWay)
+}
+
 // take returns the chain of an entry. It is done.
 func (p *port) take(i uint32, ops []fabric.Op) *chain {
 	for int(i) >= len(p.chains) {
@@ -167,6 +177,7 @@ func (p *port) Begin(i uint32, ops []fabric.Op) {
 		if c.backup = m.Backup != 0; c.backup {
 			p.limit.backups.Add(1)
 		}
+		p.Waits()
 		if p.Interrupted() {
 			p.limit.renew(c.lane)
 		}
