@@ -112,10 +112,14 @@ var (
 	storeItems    = gauge("store_items", "About how many objects an object store has on a memory node.", "memory", "store")
 	storeBytes    = gauge("store_items_bytes", "About how many bytes they take, with keys and headers.", "memory", "store")
 	memoryEpoch   = gauge("memory_epoch", "Epoch of the memory node: grows when it restarts.", "memory")
+	memoryLocal   = gauge("memory_local", "1 if this compute node executes operations on the memory node by its own CPU, 0 if over the network.", "memory")
+	localChains   = counter("local_chains_total", "Chains that this compute node has executed by its own CPU.")
+	localOps      = counter("local_operations_total", "Operations of this compute node on memory nodes that it has executed by its own CPU.", "kind")
+	localBytes    = counter("local_operation_bytes_total", "Bytes that these READs and WRITEs moved.", "kind")
 )
 
 var plain = []desc{nodeInfo, sessions, handovers, acquireTimes, holdTimes, locksHeld, lockHolders, lockWaiters, longestQueue, hotLockShare, hotLockWait,
-	resetReasons, operations, operationSize, chains, messages, liveNodes, lostNodes, viewEpoch, fenced, fencedTotal, coordUp, coordSilent, memoryUp, memorySize, memoryUsed, memoryEpoch, storeItems, storeBytes}
+	resetReasons, operations, operationSize, chains, messages, liveNodes, lostNodes, viewEpoch, fenced, fencedTotal, coordUp, coordSilent, memoryUp, memorySize, memoryUsed, memoryEpoch, memoryLocal, localChains, localOps, localBytes, storeItems, storeBytes}
 
 // ComputeNode returns a collector of a compute node. store returns the counters of object store clients, which
 // belong to the program; nil: there are none. Wait for it before the cluster is closed.
@@ -184,6 +188,9 @@ func (m *Compute) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	m.collectNIC(e, &o.NIC)
+	if l, ok := node.Fabric().(member.Local); ok {
+		collectLocal(e, l)
+	}
 	m.collectCluster(e)
 	if m.store != nil {
 		s := m.store()
@@ -204,6 +211,15 @@ func (m *Compute) collectNIC(e emitter, nic *fabric.Stats) {
 	e.one(chains, float64(nic.Chains))
 	e.one(messages, float64(nic.Sent), "remote")
 	e.one(messages, float64(nic.SentLocal), "local")
+}
+
+func collectLocal(e emitter, l member.Local) {
+	for _, w := range l.Ways() {
+		if w.Copy == 0 {
+			e.one(memoryLocal, truth(w.Local), w.Memory.String())
+		}
+	}
+	e.local(new(l.LocalCounters()), localChains, localOps, localBytes)
 }
 
 func (m *Compute) collectCluster(e emitter) {

@@ -18,6 +18,8 @@ var (
 	mnConnections = gauge("mn_connections", "Connections to compute nodes.")
 	mnLocal       = gauge("mn_local", "Times that memory is lent to a compute node of this machine, which executes operations itself.")
 	mnLocalChains = counter("mn_local_chains_total", "Chains that such compute nodes have executed, which are in no other counter.")
+	mnLocalOps    = counter("mn_local_operations_total", "Operations that such compute nodes have executed.", "kind")
+	mnLocalBytes  = counter("mn_local_operation_bytes_total", "Bytes that they read and wrote.", "kind")
 )
 
 // A MemoryServer is a memory node, as its collector sees it; one that is a member.Contact says how it reaches the coordinator.
@@ -41,7 +43,7 @@ type memoryNode struct {
 
 // Describe implements prometheus.Collector.
 func (m *memoryNode) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []desc{mnInfo, mnSize, mnEpoch, mnFenced, coordUp, coordSilent, mnOperations, mnBytes, mnFrames, mnBatches, mnConnections, mnLocal, mnLocalChains} {
+	for _, d := range []desc{mnInfo, mnSize, mnEpoch, mnFenced, coordUp, coordSilent, mnOperations, mnBytes, mnFrames, mnBatches, mnConnections, mnLocal, mnLocalChains, mnLocalOps, mnLocalBytes} {
 		ch <- d.Desc
 	}
 }
@@ -70,5 +72,15 @@ func (m *memoryNode) Collect(ch chan<- prometheus.Metric) {
 	e.one(mnBatches, float64(c.Batches))
 	e.one(mnConnections, float64(c.Connections))
 	e.one(mnLocal, float64(c.Local))
-	e.one(mnLocalChains, float64(c.LocalChains))
+	e.local(&c.ByCPU, mnLocalChains, mnLocalOps, mnLocalBytes)
+}
+
+// local emits what compute nodes have executed by their own CPUs.
+func (e emitter) local(c *member.LocalCounters, chains, ops, bytes desc) {
+	e.one(chains, float64(c.Chains))
+	for k, n := range c.Ops {
+		e.one(ops, float64(n), k.String())
+	}
+	e.one(bytes, float64(c.ReadBytes), fabric.OpRead.String())
+	e.one(bytes, float64(c.WriteBytes), fabric.OpWrite.String())
 }

@@ -57,6 +57,12 @@ func TestOverTCP(t *testing.T) {
 			}
 		}
 	}
+	if out, _ = w.run(0, append([]string{"status", "--json"}, at...)...); strings.Count(out, `"local": true`) != 4 || strings.Contains(out, `"local": false`) {
+		t.Errorf("two compute nodes are lent the memory of two memory nodes:\n%s", out)
+	}
+	if local := regexp.MustCompile(`mn[01] +cn1, cn2 +-\n`); len(local.FindAllString(up.stdout.String(), -1)) != 2 {
+		t.Errorf("up does not say how memory is reached:\n%s", up.stdout.String())
+	}
 	if out, _ = w.run(0, append([]string{"check"}, at...)...); !strings.Contains(out, "sound") {
 		t.Errorf("check:\n%s", out)
 	}
@@ -65,6 +71,20 @@ func TestOverTCP(t *testing.T) {
 	}
 	w.run(4, "up", "--fabric", "tcp", "--run-dir", "DIR", "--name", "test")
 	w.run(4, append([]string{"declock-mn", "--size", "64MiB", "--listen", "127.0.0.1:0"}, at...)...)
+	w.down(up)
+}
+
+// Where the network is used, status and up say so, and why.
+func TestLocalAccessInStatus(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	up, at := w.overTCP("--cns", "1", "--local=false")
+	out, _ := w.run(0, append([]string{"status"}, at...)...)
+	for _, text := range []string{out, up.stdout.String()} {
+		if !strings.Contains(text, "operations on") || !strings.Contains(text, "cn1 (the compute node was started without --local)") {
+			t.Errorf("it does not say that operations go by the network:\n%s", text)
+		}
+	}
 	w.down(up)
 }
 

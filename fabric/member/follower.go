@@ -37,11 +37,36 @@ type Counters struct {
 	Ops         map[fabric.OpKind]uint64
 	ReadBytes   uint64 // of memory
 	WriteBytes  uint64
-	Frames      uint64 // chains, or parts of long ones
-	Batches     uint64 // times that frames were taken off a connection
-	Connections int    // now
-	Local       int    // compute nodes, as often as memory is lent to one, that execute operations themselves (tcp.Options.Local): now
-	LocalChains uint64 // chains that they have executed, whose operations and bytes they count
+	Frames      uint64        // chains, or parts of long ones
+	Batches     uint64        // times that frames were taken off a connection
+	Connections int           // now
+	Local       int           // compute nodes, as often as memory is lent to one, that execute operations themselves (tcp.Options.Local): now
+	ByCPU       LocalCounters // what these have executed: it counts nowhere else
+}
+
+// LocalCounters are what compute nodes have executed by their own CPUs in the memory of memory nodes of their machine.
+type LocalCounters struct {
+	Chains     uint64 // those that were refused, and went by the network, among them
+	Ops        map[fabric.OpKind]uint64
+	ReadBytes  uint64
+	WriteBytes uint64
+}
+
+// A Local is a fabric.Node that may execute operations by its own CPU, where memory is lent to it. Any goroutine may use it.
+type Local interface {
+	// Ways returns how operations on the memory nodes are executed that are up, and on copies of replicated numbers.
+	Ways() []Way
+	// LocalCounters returns what this node has executed since it joined.
+	LocalCounters() LocalCounters
+}
+
+// A Way is how a compute node's operations on some memory are executed.
+type Way struct {
+	Memory fabric.MemID
+	Copy   uint32 // the number of a backup (Replica.Number); 0: what serves the memory-node number
+	Local  bool   // by the CPU of the compute node; else by that of the memory node, over the network
+	Why    string // not local
+	Chains uint64 // executed locally, since the memory was lent
 }
 
 // A MemoryServer is a memory node that follows the states of a coordinator, from Serve to Close. Any goroutine may use it.

@@ -28,8 +28,13 @@ import (
 // A memory node that stands still or is dead revokes nothing, and another may serve its number. So it says again and again until when its memory may be used, and a
 // Port looks at that before its chain and after.
 //
+// Behind the page are tallies of what is executed (tally.go): these, no decision depends on.
+//
 // Both sides can write the whole page: they are processes of one user, which can do worse to each other.
-type control struct{ at unsafe.Pointer }
+type control struct {
+	at      unsafe.Pointer
+	tallies bool // they are there: memory nodes of earlier releases share the page alone
+}
 
 const (
 	controlSize  = 4096
@@ -38,12 +43,16 @@ const (
 
 // openControl maps a page. It is unmapped when nothing refers to it any more: a Port that has just found it may be about to count a chain.
 func openControl(fd int) (*control, error) {
-	at, err := mapShared(fd, controlSize)
+	size, tallies := uint64(controlSize), checkShared(fd, controlSize+talliesSize) == nil
+	if tallies {
+		size += talliesSize
+	}
+	at, err := mapShared(fd, size)
 	if err != nil {
 		return nil, err
 	}
-	c := &control{at}
-	runtime.AddCleanup(c, func(at unsafe.Pointer) { _ = unix.MunmapPtr(at, controlSize) }, at)
+	c := &control{at, tallies}
+	runtime.AddCleanup(c, func(at unsafe.Pointer) { _ = unix.MunmapPtr(at, uintptr(size)) }, at)
 	return c, nil
 }
 

@@ -164,7 +164,7 @@ func (s *MemoryServer) shakeLocal(c *net.UnixConn, p borrower) (*leave, error) {
 	}
 	var page *os.File
 	if err == nil {
-		if page, err = newShared("declock-control", controlSize); err == nil {
+		if page, err = newShared("declock-control", controlSize+talliesSize); err == nil {
 			defer page.Close()
 		}
 	}
@@ -277,7 +277,7 @@ func (s *MemoryServer) takeBack(which func(l *leave) bool) (looks int) {
 // drop forgets a leave of which nothing is executed any more; Mu is held.
 func (s *MemoryServer) drop(l *leave) {
 	delete(s.leaves, l.laneKey)
-	s.executedLocally += l.control.chains()
+	s.executedLocally.add(l.control)
 	_ = l.conn.Close()
 	_ = unix.Close(l.process.fd)
 }
@@ -345,13 +345,13 @@ func (s *MemoryServer) renewLeaves() {
 	}
 }
 
-// countLocal returns how many leaves there are, and how many chains were executed by leaves so far.
-func (s *MemoryServer) countLocal() (leaves int, chains uint64) {
+// countLocal returns how many leaves there are, and what was executed by leaves so far.
+func (s *MemoryServer) countLocal() (leaves int, all executed) {
 	s.peer.Mu.Lock()
 	defer s.peer.Mu.Unlock()
-	chains = s.executedLocally
+	all = s.executedLocally
 	for _, l := range s.leaves {
-		chains += l.control.chains()
+		all.add(l.control)
 	}
-	return len(s.leaves), chains
+	return len(s.leaves), all
 }

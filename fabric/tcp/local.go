@@ -41,7 +41,8 @@ type shortcut struct {
 	first  chan struct{} // closed when it is known whether there is one, for the first time
 	settle sync.Once
 
-	mu sync.Mutex // held while local changes
+	mu      sync.Mutex // held while local changes
+	failure error      // why there is none
 }
 
 // pollEvery is how many chains of a Port are executed here until it delivers the messages that have come: clients that wait for answers of lanes do so on the way.
@@ -57,7 +58,7 @@ func (p *port) direct(c *chain, r *remote) bool {
 	if l != nil && p.HasWoken() {
 		runtime.Gosched() // the woken client goes first
 	}
-	if l == nil || r.limbo.Load() > 0 || p.isOnLane(r) || !l.execute(c, 1+p.Lane%controlSlots) {
+	if l == nil || r.limbo.Load() > 0 || p.isOnLane(r) || !l.execute(c, 1+p.Lane%controlSlots, p.tally) {
 		return false
 	}
 	if p.executed++; p.executed%pollEvery == 0 && p.n.mail.poll() > 0 {
@@ -77,7 +78,7 @@ func (p *port) isOnLane(r *remote) bool {
 }
 
 // execute executes a chain and notes its outcome. It reports false if nothing may be executed here.
-func (l *local) execute(c *chain, slot int) bool {
+func (l *local) execute(c *chain, slot, tally int) bool {
 	if !l.control.begin(slot, &l.over) {
 		return false
 	}
@@ -93,6 +94,7 @@ func (l *local) execute(c *chain, slot int) bool {
 	for ; n < len(ops) && ram.Fits(&ops[n], size); n++ {
 		ram.Perform(&ops[n], unsafe.Add(l.base, ops[n].Addr.Offset()))
 	}
+	l.control.count(tally, ops[:n])
 	l.control.end(slot)
 	l.conclude(c, n)
 	return true
@@ -136,6 +138,7 @@ func (s *shortcut) take(l *local) bool {
 		l.end()
 		return false
 	}
+	l.r.n.locals.begin(l)
 	s.local.Store(l)
 	return true
 }
@@ -146,7 +149,9 @@ func (s *shortcut) lose(l *local) {
 	defer s.mu.Unlock()
 	if now := s.local.Load(); now != nil && (l == nil || l == now) {
 		s.local.Store(nil)
+		s.failure = errLeaveEnded
 		now.end()
+		now.r.n.locals.end(now)
 	}
 }
 
@@ -160,9 +165,14 @@ func (s *shortcut) ask(r *remote, key uint32) {
 		defer s.asks.Store(false)
 		l, err := r.borrow(key)
 		taken := err == nil && s.take(l)
+		if err != nil {
+			s.mu.Lock()
+			s.failure = err
+			s.mu.Unlock()
+		}
 		s.settle.Do(func() { close(s.first) })
 		switch {
-		case err == nil, errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT): // it does not lend, or is on another machine
+		case err == nil, errors.Is(err, errNotLent):
 		case r.lanes[0].ctx.Err() == nil:
 			r.n.Report(fmt.Errorf("memory node %v is reached by its network: %w", r.MN.ID, err))
 		}
@@ -188,6 +198,9 @@ func (s *shortcut) await(ctx context.Context) {
 // borrow asks a memory node of this machine for its memory.
 func (r *remote) borrow(key uint32) (*local, error) {
 	conn, err := net.DialUnix("unixpacket", nil, leaveSocket(r.MN.Addr))
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
+		err = fmt.Errorf("%w: %w", errNotLent, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func livesOf(t *testing.T, l *leave) func() bool {
 // try executes a chain by the CPU, if it is allowed.
 func (l *local) try() bool {
 	ops := []fabric.Op{fabric.FAA(peertest.Word, 1)}
-	return l.execute(&chain{ops: ops, all: ops}, 7)
+	return l.execute(&chain{ops: ops, all: ops}, 7, ownTallies)
 }
 
 // The memory of a memory node that stands still is used until a time before which no other serves its number, though it has no replicas: its compute nodes may have been given

@@ -82,7 +82,7 @@ func TestLocalIsUsed(t *testing.T) {
 		if i == 1 { // as one of another machine
 			lent, chains, frames = 0, 0, 10
 		}
-		if after.Local != lent || after.LocalChains-before.LocalChains != chains || after.Frames-before.Frames != frames {
+		if after.Local != lent || after.ByCPU.Chains-before.ByCPU.Chains != chains || after.Frames-before.Frames != frames {
 			t.Errorf("memory node %d, ten chains: %+v, before %+v", i, after, before)
 		}
 	}
@@ -197,7 +197,7 @@ func TestLocalKeepsOrder(t *testing.T) {
 		t.Errorf("%v, the word was %d", err, third[0].Old)
 	}
 	_ = p.Wait(b)
-	if before := c.Servers[0].Stats().LocalChains; q.Do(third) != nil || c.Servers[0].Stats().LocalChains != before+1 {
+	if before := c.Servers[0].Stats().ByCPU.Chains; q.Do(third) != nil || c.Servers[0].Stats().ByCPU.Chains != before+1 {
 		t.Error("later chains are not executed here")
 	}
 }
@@ -379,7 +379,7 @@ func TestLocalLapsedMemoryNode(t *testing.T) {
 	s.renewLeaves()
 	s.peer.Mu.Unlock()
 	ops := []fabric.Op{fabric.FAA(peertest.Word, 1)}
-	if localOf(n, 0).execute(&chain{ops: ops, all: ops}, 7) || s.Word(peertest.Word.Offset()).Load() != 1 {
+	if localOf(n, 0).execute(&chain{ops: ops, all: ops}, 7, ownTallies) || s.Word(peertest.Word.Offset()).Load() != 1 {
 		t.Error("a chain is executed")
 	}
 	lapsed.Store(false)

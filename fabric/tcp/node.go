@@ -17,6 +17,7 @@ type node struct {
 	mail     *mail
 	arrived  map[member.Incarnation]*inLink // by sender; changed under Mu
 	tags     atomic.Uint32                  // of lanes
+	locals   locals
 }
 
 // Join makes the process a compute node of a cluster, with the lowest number

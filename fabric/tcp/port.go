@@ -36,6 +36,7 @@ type port struct {
 	chains []*chain // by their entries in the Port's table; nil until they are used
 
 	executed uint32 // chains, by this CPU
+	tally    int    // where their operations are counted
 	waited   uint64 // the last of this process's waits that was this one's
 }
 
@@ -114,6 +115,7 @@ func (n *node) NewPort(box *inbox.Box) (fabric.Port, error) {
 	p := &port{n: n}
 	p.limit.passed, p.limit.patience = make(chan struct{}, 1), min(backupGrace, n.DeadAfter)
 	p.Init(&n.Node, box, p)
+	p.tally = n.locals.take(p.Lane)
 	return p, nil
 }
 
@@ -240,4 +242,4 @@ func (p *port) isLone() bool {
 }
 
 // WoundUp is peer.Mover.WoundUp.
-func (p *port) WoundUp() {}
+func (p *port) WoundUp() { p.n.locals.give(p.tally) }

@@ -36,7 +36,7 @@ type MemoryServer struct {
 	gone   []laneKey           // of those in lanes whose node has gone, the oldest first
 
 	leaves          map[laneKey]*leave
-	executedLocally uint64 // chains, by leaves that are no more
+	executedLocally executed // by leaves that are no more
 }
 
 // A laneKey names a lane: of a compute node in one of its incarnations, to some memory in one epoch.

@@ -318,6 +318,8 @@ func (s *MemoryServer) Stats() member.Counters {
 		}
 		t.Connections += int(w.poller.count.Load())
 	}
-	t.Local, t.LocalChains = s.countLocal()
+	var by executed
+	t.Local, by = s.countLocal()
+	t.ByCPU = by.counters()
 	return t
 }

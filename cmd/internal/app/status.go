@@ -317,6 +317,7 @@ func writeCluster(w io.Writer, r *clusterRow) {
 		cns.Add(row...)
 	}
 	cns.Write(w)
+	writeWays(w, r.Compute)
 	writeHot(w, r.Compute)
 	writeRoots(w, r.Regions)
 }

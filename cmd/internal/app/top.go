@@ -113,13 +113,13 @@ func writeTop(w io.Writer, now, before *clusterRow, d time.Duration) {
 			fmt.Fprintf(w, "  %s is down\n", m.Node)
 		}
 	}
-	t := &report.Table{Head: []string{"compute node", "gets/s", "hits", "stores/s", "evicted/s", "locks/s", "waited", "in us", "held", "waiting", "resets"}}
+	t := &report.Table{Head: []string{"compute node", "gets/s", "hits", "stores/s", "evicted/s", "locks/s", "waited", "in us", "held", "waiting", "resets", "local/s"}}
 	var all, allBefore control.Seen
 	var resets uint64
 	for _, n := range now.Compute {
 		was := n.before(before)
 		if n.Status == nil || was == nil {
-			t.Add(n.Node, "-", "-", "-", "-", "-", "-", "-", "-", "-", n.Note)
+			t.Add(n.Node, "-", "-", "-", "-", "-", "-", "-", "-", "-", n.Note, "-")
 			continue
 		}
 		t.Add(topRow(n.Node, &n.Status.Seen, was, d, n.Status.Resets.Led)...)
@@ -144,6 +144,7 @@ func (n *computeRow) before(row *clusterRow) *control.Seen {
 func sumSeen(a control.Seen, b *control.Seen) control.Seen {
 	a.Store.Gets, a.Store.Hits, a.Store.Stores, a.Store.Evictions = a.Store.Gets+b.Store.Gets, a.Store.Hits+b.Store.Hits, a.Store.Stores+b.Store.Stores, a.Store.Evictions+b.Store.Evictions
 	a.Locks.Acquires, a.Locks.Waits, a.Locks.LocalWaits = a.Locks.Acquires+b.Locks.Acquires, a.Locks.Waits+b.Locks.Waits, a.Locks.LocalWaits+b.Locks.LocalWaits
+	a.LocalChains += b.LocalChains
 	a.Acquisitions, a.AcquireNs, a.Held, a.Waiters = a.Acquisitions+b.Acquisitions, a.AcquireNs+b.AcquireNs, a.Held+b.Held, a.Waiters+b.Waiters
 	return a
 }
@@ -167,6 +168,6 @@ func topRow(name string, now, was *control.Seen, d time.Duration, resets uint64)
 	return []string{
 		name, rate(now.Store.Gets, was.Store.Gets), part(since(now.Store.Hits, was.Store.Hits), since(now.Store.Gets, was.Store.Gets)), rate(now.Store.Stores, was.Store.Stores),
 		rate(now.Store.Evictions, was.Store.Evictions), rate(now.Locks.Acquires, was.Locks.Acquires), part(waits, acquires), took,
-		fmt.Sprint(now.Held), fmt.Sprint(now.Waiters), units.Count(resets),
+		fmt.Sprint(now.Held), fmt.Sprint(now.Waiters), units.Count(resets), rate(now.LocalChains, was.LocalChains),
 	}
 }

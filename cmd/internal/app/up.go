@@ -1,9 +1,11 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/declock/declock/cmd/internal/command"
@@ -96,13 +98,13 @@ func up(ctx context.Context, env *command.Env, e *Embedded) error {
 		}
 		return err
 	}
-	announce(env.Stdout, f, e)
+	announce(ctx, env.Stdout, f, e)
 	err = watch(ctx, env, f)
 	f.Stop()
 	return err
 }
 
-func announce(w io.Writer, f *fleet.Fleet, e *Embedded) {
+func announce(ctx context.Context, w io.Writer, f *fleet.Fleet, e *Embedded) {
 	memory := fmt.Sprintf("1 memory node (process %d)", f.MNs[0].Pid())
 	if n := len(f.MNs); n > 1 {
 		memory = fmt.Sprintf("each of %d memory nodes", n)
@@ -118,8 +120,8 @@ func announce(w io.Writer, f *fleet.Fleet, e *Embedded) {
 		if flags += " --insecure"; e.Local {
 			flags += " --local"
 			query += "&local=true"
-			short = "Nodes reach the memory by their own CPUs; with --local=false they would use the loopback.\n"
 		}
+		short = ways(ctx, f)
 		program = fmt.Sprintf("declock.Open(ctx, %q), with _ \"github.com/declock/declock/overtcp\" imported", f.Address()+query)
 	}
 	if e.RunDir != "" {
@@ -135,6 +137,20 @@ func announce(w io.Writer, f *fleet.Fleet, e *Embedded) {
 
 %s%s%sCtrl-C takes it down.
 `, f.Address(), units.Bytes(e.Size), memory, len(f.CNs), e.policy, where, flags, flags, program, short, served(f, "memcached")+served(f, "Redis"), pages("compute", f.CNs)+pages("memory", f.MNs))
+}
+
+// ways says how the compute nodes' operations on memory are executed, as these say themselves.
+func ways(ctx context.Context, f *fleet.Fleet) string {
+	var nodes []computeRow
+	for _, s := range askAll(ctx, f.RunDir()) {
+		nodes = append(nodes, computeRow{ComputeInfo: scheme.ComputeInfo{Node: s.Node}, Status: s})
+	}
+	slices.SortFunc(nodes, func(a, b computeRow) int {
+		return cmp.Or(cmp.Compare(len(a.Node), len(b.Node)), cmp.Compare(a.Node, b.Node))
+	})
+	var b strings.Builder
+	writeWays(&b, nodes)
+	return b.String() + "\n"
 }
 
 // pages says where nodes of a kind have their pages.

@@ -182,6 +182,17 @@ type Status struct {
 	// Repairs are the copies that are not in sync, and Fencing the compute nodes that have gone and are not shut out of memory yet.
 	Repairs []Repair `json:"repairs,omitempty"`
 	Fencing []string `json:"fencing,omitempty"`
+	// Ways are how operations on the memory nodes are executed; nil: the fabric has one way only.
+	Ways []Way `json:"ways,omitempty"`
+}
+
+// A Way is how a compute node's operations on a memory node, or on a copy that it has of a replicated number, are executed.
+type Way struct {
+	Memory string `json:"memory"`
+	Copy   uint32 `json:"copy,omitempty"` // number of a backup; 0: what serves the number
+	Local  bool   `json:"local"`          // by the compute node's own CPU; else over the network
+	Why    string `json:"why,omitempty"`  // over the network
+	Chains uint64 `json:"chains"`         // executed locally since the memory was lent
 }
 
 // A Copying is a copy of a replicated memory-node number that is under way.
@@ -200,8 +211,9 @@ type Seen struct {
 	Acquisitions uint64 `json:"acquisitions"` // that were timed: one in some
 	AcquireNs    uint64 `json:"acquire_ns"`   // that these took together
 	Sessions     int    `json:"sessions"`
-	Held         int    `json:"held"`    // holders of locks now
-	Waiters      int    `json:"waiters"` // for locks now
+	Held         int    `json:"held"`         // holders of locks now
+	Waiters      int    `json:"waiters"`      // for locks now
+	LocalChains  uint64 `json:"local_chains"` // chains of operations that the node's own CPU has executed in memory of this machine (docs/local.md)
 }
 
 // A Coordinator is how a node reaches the coordinator of its cluster: etcd.

@@ -135,11 +135,13 @@ func forgotten(cfg MNConfig, id fabric.MemID) error {
 	return nil
 }
 
-// executed returns what a memory node has executed, as its page has it.
+// executed returns what was executed in the memory of a memory node, as its page has it: by itself, and by compute nodes of its machine.
 func executed(c member.Counters) (s control.Seen) {
-	s.NIC.ReadBytes, s.NIC.WriteBytes = c.ReadBytes, c.WriteBytes
-	for kind, n := range c.Ops {
-		s.NIC.Ops[kind] = n
+	s.NIC.ReadBytes, s.NIC.WriteBytes = c.ReadBytes+c.ByCPU.ReadBytes, c.WriteBytes+c.ByCPU.WriteBytes
+	for _, ops := range []map[fabric.OpKind]uint64{c.Ops, c.ByCPU.Ops} {
+		for kind, n := range ops {
+			s.NIC.Ops[kind] += n
+		}
 	}
 	return s
 }

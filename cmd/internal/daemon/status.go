@@ -159,6 +159,12 @@ func (d *CN) Status() *control.Status {
 			repairs(s, st)
 		}
 	}
+	if f, ok := node.Fabric().(member.Local); ok {
+		for _, w := range f.Ways() {
+			s.Ways = append(s.Ways, control.Way{Memory: w.Memory.String(), Copy: w.Copy, Local: w.Local, Why: w.Why, Chains: w.Chains})
+		}
+		s.Seen.LocalChains = f.LocalCounters().Chains
+	}
 	if x := d.cluster.Copying(); x != nil {
 		s.Copying = &control.Copying{Number: x.Number.String(), Done: x.Done, All: x.All}
 	}

@@ -62,6 +62,9 @@ type Fleet struct {
 // Address returns the cluster's address.
 func (f *Fleet) Address() string { return f.cfg.Cluster.Address() }
 
+// RunDir is where the control sockets of the cluster's nodes are.
+func (f *Fleet) RunDir() string { return f.cfg.Cluster.RunDir() }
+
 // Launch starts memory nodes and compute nodes. If it fails, nothing is left, and Config.Remove has been called.
 func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 	f := &Fleet{cfg: cfg}
