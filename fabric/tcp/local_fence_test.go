@@ -14,6 +14,7 @@ import (
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/internal/peertest"
+	"github.com/declock/declock/fabric/member"
 	"golang.org/x/sys/unix"
 )
 
@@ -244,5 +245,65 @@ func TestLocalCrowd(t *testing.T) {
 		if n, err = first.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error("the first is still open")
 		}
+	}
+}
+
+// lentOf returns the memory node that is the primary of number 0, or has its backup, and how a compute node reaches the copy by its CPU.
+func (g *group) lentOf(backup bool) (s *MemoryServer, l *local) {
+	g.t.Helper()
+	peertest.Do(g.t, g.port, fabric.FAA(peertest.Word, 1))
+	g.backupDo(fabric.Store(peertest.Word, 1))
+	s = g.p
+	r := remoteOf(g.n, 0)
+	if backup {
+		s = g.b
+		for m := range g.n.Remotes {
+			if m.Backup != 0 {
+				r = lanesOf(m)
+			}
+		}
+	}
+	peertest.Await(g.t, "memory is lent", func() bool { l = r.short.local.Load(); return l != nil })
+	return s, l
+}
+
+// A memory node acknowledges a promotion when nothing is executed by leaves of the epoch before, of a compute node that does not hear of it either: not in the memory of the
+// primary that is no more, nor in that of the backup which serves now.
+func TestLocalPromotionWaits(t *testing.T) {
+	for _, backup := range []bool{false, true} {
+		g := newGroupWith(t, lends, lends, lends)
+		s, l := g.lentOf(backup)
+		const slot = 7
+		if !l.control.begin(slot, &l.over) {
+			t.Fatal("refused")
+		}
+		deaf := g.way.of(g.n.Own.Incarnation)
+		deaf.detach()
+		g.wish(member.Promote, g.now().Replicas[1].Host)
+		revision := g.State().Revision
+		acked := func() bool { return g.way.of(s.peer.Own.Incarnation).hasAcked(revision) }
+		time.Sleep(50 * time.Millisecond)
+		if acked() {
+			t.Errorf("backup %v: it has acknowledged the promotion while a chain is executed", backup)
+		}
+		l.control.end(slot)
+		peertest.Await(t, "it has acknowledged the promotion", acked)
+		if l.try() {
+			t.Errorf("backup %v: a chain of the epoch before is executed", backup)
+		}
+		deaf.reattach()
+	}
+}
+
+// The memory of a copy is given back, or zeroed for the next one, when nothing is executed there by leaves, and none begins: whether it was the memory node's own, or another's number.
+func TestLocalDroppedCopyWaits(t *testing.T) {
+	for _, backup := range []bool{false, true} {
+		g := newGroupWith(t, lends, lends, lends)
+		s, l := g.lentOf(backup)
+		waitsForAChain(t, l, func() {
+			s.peer.Mu.Lock()
+			defer s.peer.Mu.Unlock()
+			s.dropCopy(s.copyOf(0))
+		})
 	}
 }
