@@ -93,9 +93,9 @@ func (a *Acceptor) Unlisten(l Listener) {
 
 // accept begins to serve a connection, unless there are too many.
 func (a *Acceptor) accept(nc net.Conn, secret *tls.Config) {
-	served := directly(nc)
+	served := nc
 	if secret != nil {
-		served = tls.Server(served, secret)
+		served = tls.Server(nc, secret)
 	}
 	a.mu.Lock()
 	refused := len(a.conns) >= a.MaxConns || a.draining.Load()
