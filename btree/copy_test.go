@@ -13,6 +13,7 @@ import (
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
+	"github.com/declock/declock/memory/reclaim"
 )
 
 // A copyWorld is a tree on replicated numbers, of which one gets a new backup that is to be copied to.
@@ -138,7 +139,70 @@ func TestCopyUnderLoad(t *testing.T) {
 func (x *copyWorld) copyAll(to handle.NewBackup) {
 	x.t.Helper()
 	use := func(_ *memory.Entry, f func(handle.Copied) error) error { return f(x.tree) }
-	wantErr(x.t, "copy", handle.CopyNumber(cas.New(x.port(0), cas.Config{Plain: true}), to, handle.CopyOptions{Use: use}), nil)
+	wantErr(x.t, "copy", handle.CopyNumber(cas.New(x.port(0), cas.Config{Plain: true}), to, handle.CopyOptions{Use: use, Kinds: []*handle.Kind{Trees}}), nil)
+}
+
+// The memory of a dropped tree is not given back while a compute node has it open, though a backup serves by then that was added when the tree had been dropped; and that compute node hears of the drop.
+func TestCopyOfADroppedTree(t *testing.T) {
+	x := newCopyWorld(t, 1)
+	d, err := x.open(1, x.config()).Client(&following{attaching{cas.New(x.port(1), cas.Config{Plain: true}), x.cns[1]}})
+	wantErr(t, "client", err, nil)
+	wantErr(t, "put", d.Put(keyOf(1), make([]byte, 500)), nil)
+	p := x.port(0)
+	r := x.tree.h.Parts[0].Region
+	wantErr(t, "drop", Trees.Drop(p, "test", x.mns, x.cns[0].View), nil)
+	wantErr(t, "leave", x.c.Leave(), nil)
+	to := x.add()
+	x.copyAll(to)
+	g := x.group()
+	wantErr(t, "synced", x.world.c.Change(member.Change{ID: to.Mem, Kind: member.Synced, Host: g.Replicas[len(g.Replicas)-1].Host, Seen: g.Changed}), nil)
+	for x.group().Replicas[0].Number != to.Number {
+		wantErr(t, "promote", x.world.c.Promote(to.Mem), nil)
+	}
+	p = x.port(0)
+	retired := func() int {
+		t.Helper()
+		wantErr(t, "free", handle.FreeDropped(p, x.mns, x.cns[0].View), nil)
+		list, err := r.Retired(p)
+		wantErr(t, "retired", err, nil)
+		return len(list)
+	}
+	if n := retired(); n != 1 {
+		t.Fatalf("%d dropped trees have memory, want the one that a compute node has open", n)
+	}
+	_, err = d.ReclaimStep(x.cns[1].View)
+	wantErr(t, "step", err, ErrDropped)
+	wantErr(t, "leave", d.Leave(), nil)
+	if n := retired(); n != 0 {
+		t.Fatalf("%d dropped trees have memory, which no compute node has open", n)
+	}
+}
+
+// A giving is a Port that does something before its first chain to a backup at an address.
+type giving struct {
+	*sim.Port
+	at   fabric.Addr
+	then func()
+}
+
+func (p *giving) PostBackup(g *fabric.Replicas, i int, ops []fabric.Op) (fabric.Pending, error) {
+	if then := p.then; then != nil && ops[0].Addr == p.at {
+		p.then = nil
+		then()
+	}
+	return p.Port.PostBackup(g, i, ops)
+}
+
+// The memory of a dropped tree is given back while a copy writes to the new backup which compute nodes have it open: it may be something else by then, so the copy is worth nothing.
+func TestCopyOfADroppedTreeGivenBack(t *testing.T) {
+	x := newCopyWorld(t, 1)
+	part := x.tree.h.Parts[0]
+	wantErr(t, "drop", Trees.Drop(x.port(1), "test", x.mns, x.cns[1].View), nil)
+	records, _ := reclaim.Records(part.Base)
+	p := &giving{Port: x.port(0).(*sim.Port), at: records, then: func() { wantErr(t, "leave", x.c.Leave(), nil) }}
+	to := x.add()
+	wantErr(t, "copy", handle.CopyNumber(cas.New(p, cas.Config{Plain: true}), to, handle.CopyOptions{Kinds: []*handle.Kind{Trees}}), memory.ErrRemoved)
+	x.copyAll(to)
 }
 
 // A hooked is a Locker that does something before it acquires a lock, once, or after it has released one, each time.

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
+	"github.com/declock/declock/objstore"
 )
 
 // storeRepairs adds to what storePromotes draws more memory nodes that end: each that comes back, and each spare, may get a new backup, which is copied to while all else goes
@@ -63,7 +65,9 @@ func (w *world) copies(cn int, p fabric.Port) {
 	for w.working > 0 || w.copying {
 		to, host := w.toCopy(n)
 		if to.Number != 0 {
-			err := handle.CopyNumber(w.locker(n, p), to, handle.CopyOptions{Use: func(_ *memory.Entry, f func(handle.Copied) error) error { return f(n.copied()) }})
+			err := handle.CopyNumber(w.locker(n, p), to, handle.CopyOptions{
+				Use: func(_ *memory.Entry, f func(handle.Copied) error) error { return f(n.copied()) }, Kinds: []*handle.Kind{objstore.Stores, btree.Trees},
+			})
 			if err == nil {
 				w.copied(to, host)
 			} else if !w.toleratesReclaim(cn, "copy", err) {

@@ -3,6 +3,7 @@ package handle
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
@@ -63,6 +64,8 @@ type CopyOptions struct {
 	Progress func(done, all uint64)
 	// Use calls f with the store or tree of a root entry, which the compute node has open as long as that lasts: some hundred milliseconds.
 	Use func(e *memory.Entry, f func(x Copied) error) error
+	// Kinds are those of the stores and trees that there are: of others nobody knows after a promotion that they have been dropped, and who has them open still.
+	Kinds []*Kind
 }
 
 // copySliceNs is for how long Use has a store or tree open at a time.
@@ -102,7 +105,7 @@ func CopyNumber(l lock.Locker, to NewBackup, o CopyOptions) error {
 			return err
 		}
 	}
-	return nil
+	return x.dropped()
 }
 
 // A copying is a copy of a number that is under way.
@@ -157,4 +160,36 @@ func (x *copying) due(at *CopyPosition) fabric.Time {
 		return x.began
 	}
 	return x.began + fabric.Time(float64(x.bytes+at.Bytes)/float64(x.o.BytesPerSecond)*float64(fabric.Second))
+}
+
+// dropped copies what says of a collection that has been dropped that it has been, and which compute nodes have it open still. Else its memory would be given back when the backup is promoted,
+// and become something else, before they let it go. What they have in it is not copied: it is gone for them as soon as they look.
+//
+// It comes last, for a collection may be dropped while others are copied. Nobody registers with what has been dropped, so nothing keeps its memory meanwhile: if it has been given back by
+// then, what was written may lie in something new, and the copy is to be begun anew.
+func (x *copying) dropped() error {
+	path := lock.Path(x.l)
+	list, err := x.region.Retired(path)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		e := &list[i]
+		at := slices.IndexFunc(x.o.Kinds, func(k *Kind) bool { return k.Entry == e.Kind })
+		if at < 0 {
+			continue
+		}
+		if err = x.region.Level(path, e.Addr.Add(x.o.Kinds[at].dropMark()), 1); err != nil {
+			return err
+		}
+		if part, _ := e.Part(); part == 0 {
+			if err = mirrorRecords(path, x.region, e.Addr); err != nil {
+				return err
+			}
+		}
+		if err = x.region.Kept(path, e); err != nil {
+			return fmt.Errorf("copy of what has been dropped: %w", err)
+		}
+	}
+	return nil
 }
