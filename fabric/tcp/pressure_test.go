@@ -120,7 +120,10 @@ func TestGatheredAnswersAreBounded(t *testing.T) {
 	rider := s.lanes[laneKey{g.n.Own.Incarnation, own.index, target{id: 0, epoch: own.r.MN.Epoch}}].conn.Load()
 	key := s.copyOf(0).nic.key.Load()
 	for _, shared := range []bool{true, false} {
-		c := &laneConn{s: s, lane: &served{laneKey: rider.lane.laneKey}, expect: rider.expect}
+		rider.exec.Lock()
+		due := rider.expect
+		rider.exec.Unlock()
+		c := &laneConn{s: s, lane: &served{laneKey: rider.lane.laneKey}, expect: due}
 		mark := rider.tag
 		if !shared {
 			c.region, mark = rider.region, key
@@ -129,7 +132,7 @@ func TestGatheredAnswersAreBounded(t *testing.T) {
 		const read = 16 << 10
 		for i := uint32(0); i < 64; i++ { // answers of 1 MiB
 			frame, _, count, _ := appendChain(nil, []fabric.Op{fabric.Read(fabric.At(0, 0), make([]byte, read))}, cursor{})
-			f := header{length: len(frame), kind: frameChain, count: count, number: laneNumber(rider.expect+i, mark)}
+			f := header{length: len(frame), kind: frameChain, count: count, number: laneNumber(due+i, mark)}
 			f.put(frame)
 			c.have += copy(c.in[c.have:], frame)
 		}
