@@ -147,7 +147,7 @@ var expShift13 = &Experiment{
 			if waiting {
 				part, list = "waits", list[:4]
 			}
-			points = append(points, across(pick(o, []float64{1e-5, 1e-4, 1e-3, 1e-2}, 1e-4, 1e-3), list, func(rate float64, name string) Point {
+			points = append(points, across(pick(o, []float64{1e-5, 1e-4, 1e-3, 1e-2}, 1e-3), list, func(rate float64, name string) Point {
 				m := shiftTxn(name)
 				m.WarmupNs, m.WindowNs = 40*fabric.Millisecond, 80*fabric.Millisecond
 				if rate >= 1e-3 && !o.Quick { // few operations, and many waits of leases

@@ -26,7 +26,7 @@ var fig3Locks = []string{"cas", "dslr+", "dslr+-overflow", "shift", "shift-artif
 
 // clientCounts are the numbers of clients of Fig. 3 and 12a.
 func clientCounts(o Options) []float64 {
-	return pick(o, []float64{2, 4, 8, 16, 24, 32, 64, 96, 128, 160, 192, 224, 256}, 8, 24, 64, 160, 256)
+	return pick(o, []float64{2, 4, 8, 16, 24, 32, 64, 96, 128, 160, 192, 224, 256}, 8, 24, 64, 256)
 }
 
 func judgeSpinning(rows Rows) []Claim {
