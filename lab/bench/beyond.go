@@ -66,10 +66,10 @@ var courses = []struct {
 	all, few []float64
 }{
 	{byClients, "clients", []float64{8, 16, 32, 64, 128, 192, 256}, []float64{8, 64, 256}},
-	{byLength, "critical section", []float64{0, 1, 2, 4, 8, 16, 32}, []float64{0, 8}},
+	{byLength, "critical section", []float64{0, 1, 2, 4, 8, 16, 32}, []float64{1, 4}},
 	{byReads, "reads", []float64{0, 25, 50, 75, 90, 100}, []float64{0, 90, 100}},
 	{byLocks, "locks", []float64{1000, 10_000, 100_000, 1_000_000, 10_000_000}, []float64{1000, 10_000_000}},
-	{bySkew, "skew", []float64{0, 0.5, 0.8, 0.9, 0.99}, []float64{0, 0.9}},
+	{bySkew, "skew", []float64{0, 0.5, 0.8, 0.9, 0.99}, []float64{0, 0.99}},
 }
 
 func beyondPoints(o Options) (points []Point) {

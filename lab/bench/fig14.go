@@ -31,7 +31,7 @@ var expFig14 = &Experiment{
 				m := Default(p.lock)
 				m.NIC, m.ReadPct, m.Turns = o.NIC, w.reads, o.turns()
 				if m.LeastNs = 20 * fabric.Millisecond; o.Quick { // it is about one lock: it needs more acquisitions
-					m.LeastNs /= 2
+					m.LeastNs /= 4
 				}
 				m = m.sized(o)
 				points = append(points, m.point(m.WithDefaults().Params(), true))

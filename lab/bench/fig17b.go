@@ -42,7 +42,7 @@ const shermanPerCN = 16
 func pointsSherman(o Options) []Point {
 	var points []Point
 	for _, mix := range shermanMixes {
-		for _, clients := range pick(o, []int{8, 16, 32, 64, 128, 256, 512}, 16, 512) {
+		for _, clients := range pick(o, []int{8, 16, 32, 64, 128, 256, 512}, 16, 128) {
 			for _, name := range shermanLocks {
 				x := o.index(Index{Lock: name, Clients: clients, CNs: max(1, clients/shermanPerCN), Mix: mix})
 				points = append(points, x.point(x.params()))

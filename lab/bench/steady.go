@@ -42,7 +42,7 @@ const (
 	// turns is how many operations a client does at least, on average: what changes slowly, changes by turns. (4,096 clients on
 	// ShiftLock need some 20 each until they wait for the same few locks, 256 on CASLock some 40 until as many starve as will.)
 	turns      = 40
-	quickTurns = 15 // which is enough for most
+	quickTurns = 10 // which is enough for many
 
 	firstBatch = 25 * fabric.Microsecond
 	maxBatches = 64 // then each two become one

@@ -61,7 +61,7 @@ func txnPoints(trace string, contended []txnPart) func(Options) []Point {
 	return func(o Options) (points []Point) {
 		parts := slices.Concat(txnParts, contended)
 		for i, part := range parts {
-			if (o.Tiny || o.Quick) && i != 0 && i != len(txnParts) {
+			if o.Tiny && i != 0 && i != len(txnParts) || o.Quick && i != 0 {
 				continue
 			}
 			points = append(points, across([]string{part.name}, part.locks, func(name, lock string) Point {
