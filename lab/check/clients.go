@@ -304,6 +304,9 @@ func (c *client) drawOp(uniques map[string]uint64) oracle.StoreOp {
 	if c.w.s.Open > 0 && c.d.percent(70) {
 		o.Method = "set"
 	}
+	if c.w.s.Hot > 0 && c.d.percent(c.w.s.Hot) {
+		o.Key, o.Method = "key0", pick(&c.d, "set", "set", "delete")
+	}
 	switch o.Method {
 	case "incr", "decr":
 		o.Arg = strconv.Itoa(c.d.between(1, 9))

@@ -92,6 +92,8 @@ const (
 	// StoreOpen: the object store with slots that open, under the faults of the other classes of stores. It is not among Classes: with another generator it may be, for another list
 	// draws other classes.
 	StoreOpen Class = "storeopen"
+	// StoreRuns: the object store while most clients set and delete one key, so that one does it for others of its compute node, under the faults of StoreOpen. By name, as StoreOpen.
+	StoreRuns Class = "storeruns"
 	// Switched: as Cancel, with the lock of a programmable switch, whose packets are lost, come twice, late and out of order. By name, as StoreOpen.
 	Switched Class = "switched"
 	// SwitchedCrash: as Switched, while compute nodes and the switch crash. By name, as StoreOpen.
@@ -121,7 +123,7 @@ func ParseClasses(list string) ([]Class, error) {
 	}
 	var out []Class
 	for n := range strings.SplitSeq(list, ",") {
-		if all := append(Classes(), StoreOpen, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal); !slices.Contains(all, Class(n)) {
+		if all := append(Classes(), StoreOpen, StoreRuns, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal); !slices.Contains(all, Class(n)) {
 			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, all)
 		}
 		out = append(out, Class(n))
@@ -206,7 +208,7 @@ func (s *Scenario) shape(d *drawer) {
 		s.Try, s.Deadline, s.Cancel = pick(d, 0, 10), pick(d, 0, 20, 60), pick(d, 0, 20, 60)
 		s.WaitNs = pick(d, 5*fabric.Microsecond, 50*fabric.Microsecond)
 		s.layoutFor(d)
-	case Store, StoreCrash, StoreRestart, StoreLost, StoreExpiry, StoreEvict, StoreBreak, StorePromote, StoreRepair, StoreLarge, StoreOpen:
+	case Store, StoreCrash, StoreRestart, StoreLost, StoreExpiry, StoreEvict, StoreBreak, StorePromote, StoreRepair, StoreLarge, StoreOpen, StoreRuns:
 		s.Locks, s.Reads, s.Keys, s.Values = 0, 0, d.between(1, 4), pick(d, 0, 20, 200, 3000)
 		s.Clients = d.between(1, 4)
 		if d.percent(25) {
@@ -223,6 +225,8 @@ func (s *Scenario) shape(d *drawer) {
 		s.segments(d)
 	case StoreOpen:
 		s.openSlots(d)
+	case StoreRuns:
+		s.runsOfSets(d)
 	}
 	switch s.Class {
 	case Tree, TreeCrash, TreeRestart, TreeBreak, TreePromote, TreeRepair:
@@ -404,7 +408,7 @@ func (s *Scenario) faults(d *drawer) {
 		s.lifetimeFaults(d)
 	case StoreLarge:
 		s.largeFaults(d)
-	case StoreOpen:
+	case StoreOpen, StoreRuns:
 		s.openFaults(d)
 	case StoreCrash, TreeCrash:
 		s.crashAllBut(d, pick(d, s.kill, s.kill, s.zombie))
@@ -427,7 +431,11 @@ func (s *Scenario) lifetimeFaults(d *drawer) {
 
 // few makes clients few and keys many: operations of unknown outcome make histories hard to judge.
 func (s *Scenario) few(d *drawer) {
-	s.CNs, s.Clients, s.Keys = min(s.CNs, 3), min(s.Clients, 2), s.Keys+3
+	if s.Hot > 0 { // clients of one compute node are what it is about
+		s.CNs, s.Clients, s.Rounds = min(s.CNs, 2), min(s.Clients, 4), min(s.Rounds, 20)
+	} else {
+		s.CNs, s.Clients, s.Keys = min(s.CNs, 3), min(s.Clients, 2), s.Keys+3
+	}
 	s.layoutFor(d)
 }
 

@@ -17,6 +17,15 @@ func (s *Scenario) openSlots(d *drawer) {
 	s.layoutFor(d)
 }
 
+// runsOfSets draws clients of few compute nodes that set and delete one key most of the time, among others whose fingerprints may be the same.
+func (s *Scenario) runsOfSets(d *drawer) {
+	s.Policy, s.Paper, s.Hot = "declock", 0, pick(d, 60, 90)
+	s.CNs, s.Clients = d.between(1, 3), d.between(3, 6)
+	s.Keys, s.Values = pick(d, 1, 2, 12), pick(d, 0, 20, 200)
+	s.Rounds, s.ThinkNs = d.between(15, 40), pick(d, 0, 0, fabric.Microsecond)
+	s.layoutFor(d)
+}
+
 // openFaults draws faults as another class of stores has them; or too little memory, or objects that expire, or none.
 func (s *Scenario) openFaults(d *drawer) {
 	switch d.between(0, 6) {

@@ -27,3 +27,19 @@ func TestStoreOpen(t *testing.T) {
 	}
 	t.Logf("%d operations, %d sets without the lock, %v", u.Grants, u.Open, &u.Effects)
 }
+
+// Sets and deletes of one key that a later client of the compute node does, under the faults of other classes of stores.
+func TestStoreRuns(t *testing.T) {
+	runs := *flagSeeds
+	u, err := Faults(context.Background(), Options{Classes: []Class{StoreRuns}, First: *flagFirst, Runs: runs, Keep: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range u.Failures {
+		t.Errorf("%v", f)
+	}
+	if u.Absorbed < uint64(runs) {
+		t.Errorf("%d sets and deletes done by another client: that is too little", u.Absorbed)
+	}
+	t.Logf("%d operations, %d sets and deletes done by another client, %v", u.Grants, u.Absorbed, &u.Effects)
+}

@@ -94,6 +94,7 @@ type Scenario struct {
 	Near int `key:"near"`
 
 	Keys   int `key:"keys"`   // of the object store; 0: locks only
+	Hot    int `key:"hot"`    // percentage of its operations that set or delete the first key
 	Values int `key:"values"` // bytes at most
 	Paper  int `key:"paper"`  // 1: operations as in the paper's store
 	// Room is how many bytes there are for objects on each memory node: what has no room evicts others; 0: there is enough. Of a tree: for nodes and values.
