@@ -252,7 +252,7 @@ type ciphertext struct {
 	gathered []byte
 }
 
-// maxRecord is how many bytes a record of TLS has at most.
+// maxRecord is how many bytes a record of TLS has at most. With the configuration of internal/secure as many as that are one record, and one write.
 const maxRecord = 16 << 10
 
 func (c *ciphertext) Write(b []byte) (int, error) {

@@ -58,7 +58,7 @@ func (f Files) Server() (*tls.Config, error) {
 // Client returns a configuration for clients of a server that CA, or without that one of the system's, has signed the certificate of. They
 // show their own, if there is one: as Config has it, the renewed one.
 func (f Files) Client() (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, DynamicRecordSizingDisabled: true} // messages are whole: a record for each packet of a new connection would be a write for each
 	if f.CA != "" {
 		text, err := os.ReadFile(f.CA)
 		if err != nil {
