@@ -280,8 +280,12 @@ func (k *Locker) completeDeferred(x *local, executed bool, err error) {
 	if x.handoff.deferred == 0 {
 		return
 	}
-	if !executed && err == nil {
-		err = fmt.Errorf("%w: %w: %v was released without those of holders before", lock.ErrMisuse, lock.ErrNotExecuted, x.ticket.Lock)
+	switch {
+	case executed:
+	case err == nil:
+		err = fmt.Errorf("%w: %v was released without those of holders before", lock.ErrNotExecuted, x.ticket.Lock)
+	default:
+		err = fmt.Errorf("%w: %w", lock.ErrNotExecuted, err)
 	}
 	x.handoff.deferred = 0
 	k.completeAll(x, err)
@@ -348,32 +352,46 @@ func forOthers(err error) error {
 
 // join makes the caller's release one of those that wait. The shard is locked.
 func (k *Locker) join(x *local) *pendingRelease {
-	k.own = pendingRelease{next: x.handoff.waits, client: k.port.ID()}
-	x.handoff.waits = &k.own
-	return &k.own
+	*k.own = pendingRelease{next: x.handoff.waits, client: k.port.ID()}
+	x.handoff.waits = k.own
+	return k.own
+}
+
+// workGrace is for how long an interrupted release waits until its work is done: about as long as it would for a memory node that does not answer (fabric.Port.Interrupt).
+const workGrace = 2 * fabric.Millisecond
+
+func (w *pendingRelease) result(s *shard) (done bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return w.done, w.err
 }
 
 // awaitWork waits until the work of a release is done. An interrupt ends waiting for a lock, not
-// giving one up: it is put off until then.
+// giving one up: it is put off until then, or until it shows that the other client's operations do not end. Then nobody knows whether they will take effect.
 func (k *Locker) awaitWork(s *shard, w *pendingRelease) error {
-	interrupted := false
+	interrupted, until := false, fabric.Forever
 	defer func() {
 		if interrupted {
 			k.port.Interrupt()
 		}
 	}()
 	for {
-		s.mu.Lock()
-		done, err := w.done, w.err
-		s.mu.Unlock()
-		if done {
+		if done, err := w.result(s); done {
 			return err
 		}
-		_, err = k.port.Recv(fabric.Forever)
+		_, err := k.port.Recv(until)
 		switch {
 		case errors.Is(err, fabric.ErrInterrupted):
-			interrupted = true
 			k.port.ClearInterrupt()
+			if !interrupted {
+				interrupted, until = true, k.port.Now()+workGrace
+			}
+		case errors.Is(err, fabric.ErrDeadline):
+			if done, err := w.result(s); done {
+				return err
+			}
+			k.own = new(pendingRelease) // who does the work has the other in a list
+			return fmt.Errorf("hier: %w: %w while another client of this compute node was doing the work of this release", fabric.ErrUnknownOutcome, fabric.ErrInterrupted)
 		case err != nil:
 			return err // closed: this Locker is used no more
 		}

@@ -40,9 +40,9 @@ type Locker struct {
 	valued bool // it has it
 	reads  [lock.MaxPiggyback]fabric.Op
 
-	own   pendingRelease // of the release under way
-	image []byte         // registered memory to write values back from
-	one   [1]fabric.Op   // scratch
+	own   *pendingRelease // of the release under way
+	image []byte          // registered memory to write values back from
+	one   [1]fabric.Op    // scratch
 	last  [lock.MaxPiggyback + 1]fabric.Op
 }
 
@@ -65,7 +65,7 @@ type Config struct {
 // New returns a Locker over a client's Port, for locks whose local state is in
 // the node's table. clock is the node's.
 func New(t *Table, p fabric.Port, node fabric.Node, clock *timesync.Clock, cfg Config) *Locker {
-	k := &Locker{table: t, port: p, node: node, clock: clock, cfg: cfg, since: t.losses.Load()}
+	k := &Locker{table: t, port: p, node: node, clock: clock, cfg: cfg, since: t.losses.Load(), own: new(pendingRelease)}
 	cfg.CQL.Suspect = t.suspects
 	cfg.CQL.Phased = t.policy.Phased
 	cfg.CQL.Trains = t.policy.Train && t.policy.Kind != Flat // of clients there may be more than the view says

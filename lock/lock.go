@@ -104,7 +104,7 @@ type Request struct {
 	Handoff    []byte
 	HandoffLen int
 	// Deferred is the Hold.Deferred that came with the handoff, or 0. If not 0, earlier holders wait for operations
-	// that they have deferred to this one. Its own in Release must include them, and so must not be none.
+	// that they have deferred to this one. Its own in Release must include them. A Release without any leaves them undone: theirs return ErrNotExecuted, and they do them themselves.
 	Deferred uint64
 	// Same names what the caller is about to change, as bytes that stay as they are until Acquire returns. A holder whose Hold.Same is not nil defers its operations only to a
 	// client whose Request.Same are the same bytes.

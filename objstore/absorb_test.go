@@ -157,3 +157,106 @@ func (l *quitter) Acquire(h *lock.Hold, r *lock.Request) error {
 	}
 	return err
 }
+
+// Clients of a compute node set one key, in whose bucket another with the same fingerprint is in a slot before: the object of a set that was deferred is not
+// in memory, so nobody may READ it. (A review found that they did.)
+func TestAbsorbedBehindATwin(t *testing.T) {
+	const each, times = 8, 50
+	w := newWorld(t, sim.Config{Seed: 1}, 1, 4<<20, 1)
+	cs := absorbers(t, w, each)
+	twin := twinOf(cs[0].s, "k")
+	wantErr(t, "set", cs[0].Set(b(twin), b("twin"), Options{}), nil)
+	wantErr(t, "set", cs[0].Set(b("k"), b("0"), Options{}), nil)
+	failed := 0
+	for i, c := range cs {
+		w.c.GoOn(c.port, fmt.Sprint(i), func(fabric.Port) {
+			for n := range times {
+				if err := c.Set(b("k"), fmt.Append(nil, n), Options{}); err != nil {
+					if failed++; failed == 1 {
+						t.Errorf("set %d by client %d: %v", n, i, err)
+					}
+				}
+			}
+		})
+	}
+	wantErr(t, "run", w.c.Run(), nil)
+	mustBeSound(t, cs[0])
+}
+
+// A set is deferred to a delete, which finds the key, though the set's chunk has the object of another key until somebody writes it.
+func TestDeleteAbsorbedBehindATwin(t *testing.T) {
+	w := newWorld(t, sim.Config{Seed: 1}, 1, 4<<20, 1)
+	cs := absorbers(t, w, 3)
+	wantErr(t, "set", cs[0].Set(b(twinOf(cs[0].s, "k")), b("twin"), Options{}), nil)
+	wantErr(t, "set", cs[0].Set(b("k"), b("0"), Options{}), nil)
+	for _, c := range cs {
+		for range 2 { // so that chunks are there, and have been used
+			for i := range 8 {
+				wantErr(t, "set", c.Set(fmt.Append(nil, "x", i), b("x"), Options{}), nil)
+			}
+			for i := range 8 {
+				wantErr(t, "delete", c.Delete(fmt.Append(nil, "x", i)), nil)
+			}
+		}
+	}
+	do := []func(*Client) error{
+		func(c *Client) error { return c.Set(b("k"), b("1"), Options{}) },
+		func(c *Client) error { return c.Set(b("k"), b("2"), Options{}) },
+		func(c *Client) error { return c.Delete(b("k")) },
+	}
+	for i, c := range cs {
+		w.c.GoOn(c.port, fmt.Sprint(i), func(p fabric.Port) {
+			_ = p.Pause(p.Now() + fabric.Time(i)*100)
+			err := do[i](c)
+			if err != nil {
+				t.Errorf("client %d: %v; the key was there all the time", i, err)
+			}
+		})
+	}
+	wantErr(t, "run", w.c.Run(), nil)
+	if _, err := cs[0].Get(b("k")); !errors.Is(err, ErrNotFound) {
+		t.Errorf("after the delete, which came last: %v", err)
+	}
+	mustBeSound(t, cs[0])
+}
+
+// The context of a set ends while the memory node does not answer: the set ends soon, also if it was deferred to another client, which waits for longer.
+func TestInterruptedAbsorbed(t *testing.T) {
+	worst, worstAt, absorbed := fabric.Time(0), fabric.Time(0), 0
+	nic := sim.CX4()
+	nic.Retry = 20 * fabric.Millisecond
+	for at := fabric.Time(0); at < 14000; at += 200 {
+		w := newWorld(t, sim.Config{Seed: 1, Grace: 2 * fabric.Microsecond, NIC: nic}, 1, 4<<20, 1)
+		cs := absorbers(t, w, 3)
+		for _, c := range cs {
+			wantErr(t, "set", c.Set(b("k"), b("0"), Options{}), nil)
+		}
+		start := w.c.Now()
+		w.c.At(start+at, func() {
+			w.c.KillMN(0)
+			cs[1].port.Interrupt()
+		})
+		for i, c := range cs {
+			w.c.GoOn(c.port, fmt.Sprint(i), func(p fabric.Port) {
+				_ = p.Pause(start + fabric.Time(i)*100)
+				err := c.Set(b("k"), fmt.Append(nil, 1+i), Options{})
+				if i != 1 {
+					return
+				}
+				if took := w.c.Now() - start - at; took > worst {
+					worst, worstAt = took, at
+				}
+				if c.hold.Left {
+					absorbed++
+				}
+				if err != nil && !errors.Is(err, fabric.ErrInterrupted) && !errors.Is(err, lock.ErrCanceled) {
+					t.Errorf("at %d: %v", at, err)
+				}
+			})
+		}
+		_ = w.c.RunUntil(start + 30*fabric.Millisecond)
+	}
+	if worst > 3*fabric.Millisecond || absorbed == 0 {
+		t.Errorf("at %d: the set ended %d ns after its interrupt; %d were deferred", worstAt, worst, absorbed)
+	}
+}

@@ -65,8 +65,8 @@ type Stats struct {
 	Hits         uint64 `json:"hits"`
 	Stores       uint64 `json:"stores"`        // objects stored by any operation
 	Open         uint64 `json:"open"`          // of these, without the lock
-	Absorbed     uint64 `json:"absorbed"`      // objects stored or deleted right before another client of the compute node did the same: nothing of them was to be seen
 	Overtaken    uint64 `json:"overtaken"`     // of these, by another set that came right behind: nothing of them was to be seen
+	Absorbed     uint64 `json:"absorbed"`      // sets and deletes deferred to one right behind them, of the key, by another client of the compute node: they were never written
 	Deletes      uint64 `json:"deletes"`       // objects deleted by Delete
 	CacheHits    uint64 `json:"cache_hits"`    // objects that were where the location cache said: no second READ
 	CacheMisses  uint64 `json:"cache_misses"`  // objects that had to be read again
@@ -364,6 +364,9 @@ func (c *Client) find(k *work) error {
 					return err
 				}
 				putWord(b, i, uint64(w))
+			}
+			if k.depth == 0 && k.deferral == i+1 && w != k.loaded { // memory does not have it, and another was READ into its place
+				c.takeObject(k, w, c.inherited[handoffHead+c.s.slotsLen():c.req.HandoffLen])
 			}
 			if err := c.match(k, w); err != nil {
 				return fmt.Errorf("%w: slot at %v", err, a.Add(uint64(i)*slotSize))

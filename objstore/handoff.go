@@ -74,7 +74,11 @@ func (c *Client) takeHandoff(k *work, data []byte) {
 	k.loaded, k.handedOff = 0, true
 	n := handoffHead + copy(c.slots[:c.s.slotsLen()], data[handoffHead:])
 	k.deferral, k.kept = int(c.req.Deferred), slotWord(binary.LittleEndian.Uint64(data[slotSize:]))
-	w, head := slotWord(binary.LittleEndian.Uint64(data)), data[n:]
+	c.takeObject(k, slotWord(binary.LittleEndian.Uint64(data)), data[n:])
+}
+
+// takeObject takes the beginning of w's object from a handoff, if all is there that is wanted.
+func (c *Client) takeObject(k *work, w slotWord, head []byte) {
 	if w == 0 || !holds(k.n, w) {
 		return
 	}
@@ -89,9 +93,12 @@ func (c *Client) takeHandoff(k *work, data []byte) {
 // a handoff, no operation has shown yet that this compute node is not fenced. A READ under the lock does, and if it
 // fails, err is no answer.
 func (c *Client) unlockAsFound(k *work, err error) error {
-	if k.found {
+	switch {
+	case k.found && k.deferral != 0:
+		return c.unlock(err) // those before do theirs; what they have handed on is not in memory, and goes no further
+	case k.found:
 		c.setHandoff(k, -1, k.word, c.obj[k.at:])
-	} else {
+	default:
 		c.setHandoff(k, -1, 0, nil)
 	}
 	if k.deferral != 0 {
@@ -109,9 +116,6 @@ func (c *Client) unlockAsFound(k *work, err error) error {
 
 // deletesDeferred does what was deferred to a holder that changes nothing, because the key is not there: a holder before has deleted it.
 func (c *Client) deletesDeferred(k *work, err error) error {
-	if k.found {
-		return c.unlock(err) // those before do it themselves
-	}
 	if _, rerr := c.publish(k, 0, k.vacant, uint64(k.kept), 0); rerr != nil {
 		return rerr
 	}
