@@ -30,25 +30,29 @@ type client struct {
 }
 
 func connect(ctx context.Context, o *options) ([]*peer, error) {
-	d, err := declockPeer(ctx, "declock", 1, o)
-	if err != nil {
-		return nil, fmt.Errorf("declock: %w", err)
-	}
-	d2, err := declockPeer(ctx, "declock-2cn", 2, o)
-	if err != nil {
-		return nil, fmt.Errorf("declock-2cn: %w", err)
+	var ours []*peer
+	for _, w := range []struct {
+		name    string
+		nodes   int
+		address string
+	}{{"declock", 1, o.cluster}, {"declock-2cn", 2, o.cluster}, {"declock-local", 1, o.cluster + "&local=true"}, {"declock-2cn-local", 2, o.cluster + "&local=true"}} {
+		p, err := declockPeer(ctx, w.name, w.nodes, w.address, o)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", w.name, err)
+		}
+		ours = append(ours, p)
 	}
 	e, err := etcdPeer(o)
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
 	// Redsync's own delay between tries is 50 to 250 ms. A shorter one costs the server more, and gets contended locks faster.
-	return []*peer{d, d2, redsyncPeer("redsync", o), redsyncPeer("redsync-1ms", o, redsync.WithRetryDelay(time.Millisecond)), e}, nil
+	return append(ours, redsyncPeer("redsync", o), redsyncPeer("redsync-1ms", o, redsync.WithRetryDelay(time.Millisecond)), e), nil
 }
 
 // declockPeer is some compute nodes, in this process, with clients in turns; the memory node is a process of its own. Clients of
-// one node hand a lock to each other without the network; those of two send messages over the loopback.
-func declockPeer(ctx context.Context, name string, nodes int, o *options) (*peer, error) {
+// one node hand a lock to each other without the network; those of two send messages over the loopback. By the address they reach the memory over the loopback, too, or by their own CPUs.
+func declockPeer(ctx context.Context, name string, nodes int, address string, o *options) (*peer, error) {
 	p := &peer{name: name}
 	var closes []func()
 	p.close = func() {
@@ -58,7 +62,7 @@ func declockPeer(ctx context.Context, name string, nodes int, o *options) (*peer
 	}
 	clusters, tables := make([]*declock.Cluster, nodes), make([]*declock.Locks, nodes)
 	for i := range nodes {
-		c, err := declock.Open(ctx, o.cluster)
+		c, err := declock.Open(ctx, address)
 		if err != nil {
 			p.close()
 			return nil, err
