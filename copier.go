@@ -46,7 +46,9 @@ func (c *Cluster) copyNumber(ctx context.Context, to handle.NewBackup, bytesPerS
 		k := &copier{c: c, ctx: ctx, s: s}
 		progress := func(done, all uint64) { c.copying.Store(&Copying{Number: to.Mem, Done: done, All: all}) }
 		progress(0, 0)
-		o := handle.CopyOptions{BytesPerSecond: bytesPerSecond, Progress: progress, Use: k.use, Kinds: []*handle.Kind{objstore.Stores, btree.Trees}}
+		o := handle.CopyOptions{
+			BytesPerSecond: bytesPerSecond, Progress: progress, Use: k.use, Kinds: []*handle.Kind{objstore.Stores, btree.Trees}, Dead: c.dead, Creating: &c.creating,
+		}
 		err = s.End(ctx, begun, handle.CopyNumber(s.Locker(), to, o))
 		c.copying.Store(nil)
 	}

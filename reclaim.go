@@ -94,7 +94,7 @@ func (c *Cluster) markCrashed() error {
 	if err != nil {
 		return err
 	}
-	dropped, err := markCrashed(s)
+	dropped, err := markCrashed(s, &c.creating)
 	if err == nil && dropped {
 		err = handle.FreeDropped(s.Port(), c.memory(), c.node.Fabric().View)
 		if errors.Is(err, fabric.ErrNodeDown) {
@@ -105,9 +105,12 @@ func (c *Cluster) markCrashed() error {
 }
 
 // markCrashed reports whether a dropped store or tree has memory still.
-func markCrashed(s *cn.Session) (dropped bool, err error) {
+func markCrashed(s *cn.Session, creating *memory.Creating) (dropped bool, err error) {
 	for _, r := range s.Node().Regions() {
 		list, err := r.List(s.Port())
+		if err == nil && r.Replicated() {
+			err = r.FreeAbandoned(s.Port(), nil, creating) // a copy to a new backup would wait for it
+		}
 		if errors.Is(err, fabric.ErrNodeDown) {
 			continue // nothing there can be opened now: its mark stays
 		}

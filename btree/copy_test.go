@@ -142,6 +142,73 @@ func (x *copyWorld) copyAll(to handle.NewBackup) {
 	wantErr(x.t, "copy", handle.CopyNumber(cas.New(x.port(0), cas.Config{Plain: true}), to, handle.CopyOptions{Use: use, Kinds: []*handle.Kind{Trees}}), nil)
 }
 
+// An after is a Port that does something after its first chain with a WRITE at an address.
+type after struct {
+	*sim.Port
+	at   fabric.Addr
+	then func()
+}
+
+func (p *after) Do(ops []fabric.Op) error {
+	err := p.Port.Do(ops)
+	if then := p.then; then != nil && ops[0].Kind == fabric.OpWrite && ops[0].Addr == p.at {
+		p.then = nil
+		then()
+	}
+	return err
+}
+
+// A tree is being made while a backup is added: its creator has made the root at the backups that it knew, and publishes it later. The copy waits for that, and so the backup has the tree when it is
+// promoted. What a crashed creator has left is not waited for.
+func TestCopyWhileATreeIsMade(t *testing.T) {
+	for _, crashed := range []bool{false, true} {
+		x := newCopyWorld(t, 1)
+		cfg := x.config()
+		cfg.Name = "other"
+		list, err := x.tree.h.Parts[0].Region.List(x.port(0))
+		wantErr(t, "list", err, nil)
+		base := list[0].Addr.Add((list[0].Length + 4095) &^ 4095) // where the next one is made
+		var to handle.NewBackup
+		o := handle.CopyOptions{
+			Use:   func(_ *memory.Entry, f func(handle.Copied) error) error { return f(x.tree) },
+			Kinds: []*handle.Kind{Trees}, Dead: func() fabric.CNSet { return x.cns[0].View().Dead() },
+		}
+		l := cas.New(x.port(0), cas.Config{Plain: true})
+		p := &after{Port: x.port(1).(*sim.Port), at: base.Add(firstLeafOffset + x.tree.geo.lockSize)}
+		p.then = func() {
+			to = x.add()
+			wantErr(t, "copy", handle.CopyNumber(l, to, o), memory.ErrHalfCreated)
+			if crashed {
+				x.world.c.Kill(x.cns[1])
+				wantErr(t, "pause", x.port(0).Pause(x.port(0).Now()+fabric.Second), nil)
+			}
+		}
+		other, err := Open(p, cfg)
+		if p.then != nil {
+			t.Fatal("the tree was made somewhere else")
+		}
+		if !crashed {
+			wantErr(t, "open", err, nil)
+			wantErr(t, "put", x.client(1, other).Put(keyOf(1), []byte("v")), nil)
+			o.Use = func(e *memory.Entry, f func(handle.Copied) error) error {
+				if e.Name == cfg.Name {
+					return f(other)
+				}
+				return f(x.tree)
+			}
+		}
+		wantErr(t, "copy", handle.CopyNumber(l, to, o), nil)
+		x.inSync(to)
+		if crashed {
+			continue
+		}
+		cfg.Existing = true
+		d := x.client(0, x.open(0, cfg))
+		wantValue(t, d, string(keyOf(1)), "v")
+		mustBeSound(t, d)
+	}
+}
+
 // The memory of a dropped tree is not given back while a compute node has it open, though a backup serves by then that was added when the tree had been dropped; and that compute node hears of the drop.
 func TestCopyOfADroppedTree(t *testing.T) {
 	x := newCopyWorld(t, 1)

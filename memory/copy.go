@@ -12,6 +12,37 @@ import (
 // (member.Copying). What they had begun before that, they copy themselves when it is done ([Region.Settle]), or it is in what the copier reads: a client that changes a word by CAS
 // asks for the backups afterwards, so one that did not know of the new backup has changed the word before the copier began.
 
+// AwaitClaims waits until no name is being made any more that was when it was called: each has been published since, or given up. A compute node that has claimed a name may have made what that leads to
+// at the backups that it knew then, and publish it only when others know of one more. Who claims later writes to that, too. dead and creating are as in a Spec: what is abandoned is freed.
+// ErrHalfCreated: it takes longer than DefaultWaitNs.
+func (r *Region) AwaitClaims(port fabric.Port, dead func() fabric.CNSet, creating *Creating) error {
+	d := r.directory(port)
+	defer d.free()
+	d.spec = &Spec{DeadNow: dead, Creating: creating}
+	claims := map[int]claimWord{}
+	w := newWaiter(port, 0)
+	for first := true; ; first = false {
+		if err := d.vacateAbandoned(); err != nil {
+			return err
+		}
+		for i := range r.plan.entries {
+			if st := d.state(i); first && st.state() == claimClaimed {
+				claims[i] = st
+			} else if st != claims[i] {
+				delete(claims, i)
+			}
+		}
+		if len(claims) == 0 {
+			return nil
+		}
+		if err := w.wait(); err != nil {
+			for i, st := range claims {
+				return fmt.Errorf("%w: root entry at %v by %v: %w", ErrHalfCreated, d.addr(i), st.owner(), err)
+			}
+		}
+	}
+}
+
 // CopyNames makes each backup of a region have the pages and the root entries that are at the primary. Locks are not copied: they begin anew with each promotion.
 func (r *Region) CopyNames(port fabric.Port) error {
 	if err := r.CheckCopies(port); err != nil {

@@ -149,13 +149,24 @@ func (r *Region) FreeLeft(port fabric.Port, c *Creating) error {
 		return nil
 	}
 	c.forget(left)
-	d := r.directory(port)
-	defer d.free()
-	d.spec = &Spec{Creating: c}
-	_, _, _, _, err := d.search("", none) // no entry has that name
+	err := r.FreeAbandoned(port, nil, c)
 	if err != nil {
 		c.leave(left...)
 	}
+	return err
+}
+
+// FreeAbandoned frees all names that nobody goes on to make: dead and creating are as in a Spec. A compute node calls it when it has just joined the cluster, for what was left by the one that had its
+// number before: others cannot tell that from what it makes.
+func (r *Region) FreeAbandoned(port fabric.Port, dead func() fabric.CNSet, creating *Creating) error {
+	d := r.directory(port)
+	defer d.free()
+	d.spec = &Spec{DeadNow: dead, Creating: creating}
+	return d.vacateAbandoned()
+}
+
+func (d *directory) vacateAbandoned() error {
+	_, _, _, _, err := d.search("", none) // no entry has that name
 	return err
 }
 

@@ -176,3 +176,22 @@ func TestFreeLeftWhileItIsBeingMade(t *testing.T) {
 		t.Fatal(list, err)
 	}
 }
+
+// A compute node that joins frees what the one that had its number before was about to make: nobody else can.
+func TestFreeAbandoned(t *testing.T) {
+	_, mn, nodes := cluster(t, 1, 1)
+	p := open(t, nodes[0])
+	want(t, memory.Format(p, mn, params), nil)
+	r, err := memory.Open(p, mn)
+	want(t, err, nil)
+	var before, now memory.Creating
+	failing := &stepPort{Port: p, k: 3, between: func() bool { return false }}
+	_, _, err = r.Create(failing, memory.Spec{Name: "half", Kind: memory.KindStore, Size: 40000, Creating: &before})
+	if claims, lerr := r.Claims(p); err == nil || lerr != nil || len(claims) != 1 {
+		t.Fatalf("claims %v: %v, %v", claims, err, lerr)
+	}
+	want(t, r.FreeAbandoned(p, nil, &now), nil)
+	if claims, err := r.Claims(p); err != nil || len(claims) != 0 {
+		t.Fatalf("claims %v: %v", claims, err)
+	}
+}

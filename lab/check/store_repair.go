@@ -67,6 +67,7 @@ func (w *world) copies(cn int, p fabric.Port) {
 		if to.Number != 0 {
 			err := handle.CopyNumber(w.locker(n, p), to, handle.CopyOptions{
 				Use: func(_ *memory.Entry, f func(handle.Copied) error) error { return f(n.copied()) }, Kinds: []*handle.Kind{objstore.Stores, btree.Trees},
+				Dead: func() fabric.CNSet { return n.sim.View().Dead() }, Creating: &n.creating,
 			})
 			if err == nil {
 				w.copied(to, host)

@@ -66,6 +66,9 @@ type CopyOptions struct {
 	Use func(e *memory.Entry, f func(x Copied) error) error
 	// Kinds are those of the stores and trees that there are: of others nobody knows after a promotion that they have been dropped, and who has them open still.
 	Kinds []*Kind
+	// Dead and Creating are as in a memory.Spec: names that nobody goes on to make are not waited for.
+	Dead     func() fabric.CNSet
+	Creating *memory.Creating
 }
 
 // copySliceNs is for how long Use has a store or tree open at a time.
@@ -82,6 +85,10 @@ func CopyNumber(l lock.Locker, to NewBackup, o CopyOptions) error {
 		return err
 	}
 	path := lock.Path(l)
+	// What is being made now is published when its creator is done, which may have made it without the new backup.
+	if err := r.AwaitClaims(path, o.Dead, o.Creating); err != nil {
+		return fmt.Errorf("copy %v: %w", to.Mem, err)
+	}
 	list, err := r.List(path)
 	if err != nil {
 		return err
