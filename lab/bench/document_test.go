@@ -73,7 +73,7 @@ func TestLoadConstantsPage(t *testing.T) {
 
 // Plots are pictures that parse, with axes that are labelled, of lines, bars and of nothing.
 func TestPlotsDraw(t *testing.T) {
-	plots := document(t, expFig12a, expFig14).Plots()
+	plots := document(t, expFig12a, expFig14, expShift4, expShift6, expShift12, expTPCC, expDSLR8, expDSLR9, expDSLR10, expDSLR11, expDSLR17).Plots()
 	plots = append(plots, Plot{Name: "empty", X: Axis{Label: "x", Log: true}, Y: Axis{Label: "y", Log: true}},
 		Plot{Name: "zero", X: Axis{Label: "x"}, Y: Axis{Label: "y", Log: true}, Series: []Series{{Label: "a", XY: []XY{{1, 0, 0}}}}},
 		Plot{Name: "bars", X: Axis{Label: "x"}, Y: Axis{Label: "y"}, Groups: []string{"one", "two"},
@@ -89,8 +89,10 @@ func TestPlotsDraw(t *testing.T) {
 		}
 		picture := b.String()
 		for _, g := range p.Groups {
-			if !strings.Contains(picture, ">"+g+"<") {
-				t.Errorf("%s: group %s has no label", p.Name, g)
+			for line := range strings.SplitSeq(g, "\n") {
+				if !strings.Contains(picture, ">"+line+"<") {
+					t.Errorf("%s: group %s has no label", p.Name, g)
+				}
 			}
 		}
 		for _, s := range p.Series {
@@ -255,6 +257,55 @@ func TestClaimsOfEachExperiment(t *testing.T) {
 	}
 	for key := range verdicts {
 		t.Errorf("docs/claims.md has a claim that no experiment of bench all makes: %s", key)
+	}
+}
+
+// docs/experiments.md lists each experiment, and counts the claims of docs/claims.md and those that come out.
+func TestExperimentsPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/experiments.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range Experiments() {
+		if !strings.Contains(string(page), "`"+e.Name+"`") {
+			t.Errorf("docs/experiments.md does not name %s", e.Name)
+		}
+	}
+	claims, err := os.ReadFile("../../docs/claims.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := map[string]*[4]int{"paper": {}, "own": {}, "others": {}, "fiss": {}}
+	of := ""
+	for line := range strings.Lines(string(claims)) {
+		for title, name := range map[string]string{"## The paper's claims": "paper", "## The project's own": "own", "## Claims of the papers": "others"} {
+			if strings.HasPrefix(line, title) {
+				of = name
+			}
+		}
+		cells := strings.Split(strings.Trim(line, "|\n "), " | ")
+		for v := ComesOut; v <= InPart && len(cells) == 6; v++ {
+			name := of
+			if of == "others" && strings.HasPrefix(cells[0], "`fiss") {
+				name = "fiss"
+			}
+			if cells[5] == verdictCell(v) {
+				n[name][v]++
+			}
+		}
+	}
+	count := func(name, first, second string) string {
+		of := n[name]
+		text := fmt.Sprintf("%d %s %d%s", of[ComesOut]+of[DoesNot]+of[InPart], first, of[ComesOut], second)
+		if of[InPart] > 0 {
+			text += fmt.Sprintf(" and %d in part", of[InPart])
+		}
+		return text
+	}
+	want := "Of " + count("paper", "claims of the paper", " come out") + "; of " + count("others", "of the papers on ShiftLock and DSLR", "") + ", of " + count("fiss", "of FissLock's", "") +
+		"; of " + count("own", "of the project's own", "") + "."
+	if !strings.Contains(string(page), want) {
+		t.Errorf("docs/experiments.md does not say: %s", want)
 	}
 }
 

@@ -53,6 +53,11 @@ func byLock(rows Rows, metrics ...string) string {
 	return strings.Join(metrics, ", ") + " by lock: " + strings.Join(list, "; ")
 }
 
+// Axes of transactions.
+var longAxis = Axis{Label: "share of long readers", Log: true}
+
+const txnLabel = "throughput (M transactions/s)"
+
 // waits says how few acquisitions of transactions wait for a lock.
 func waits(rows Rows) string {
 	d, busy := rows.Find("lock", "declock"), rows.Find("lock", "dslr:busy")
@@ -70,6 +75,9 @@ var expDSLR8 = &Experiment{
 	Paper: "DSLR's paper, section 6.2: under high contention DSLR has 1.8 to 2.5x the throughput of all others, and up to 46.7x lower 99.9 % latencies; under low contention 1.1 to 1.3x that of the other " +
 		"RDMA locks, with 2.4 to 4.9x lower 99.9 % latencies, and 2.8x that of Traditional. Mean latencies are 1.9 to 2.5x lower under high contention, 1.2 to 1.5x under low, and 2.8x than Traditional's there; the 99.9 % latency is about 2x below Traditional's." + dslrTxnNote,
 	Columns: []string{"part", "lock", "mops", "mean_us", "p50_us", "p99_us", "p999_us", "retries_per_acquire", "mn_ops_per_op"},
+	Plots: func(rows Rows) []Plot {
+		return []Plot{rows.bars("dslr8", "TPC-C by contention", "part", "mops", Axis{Label: txnLabel}), rows.bars("dslr8-p999", "99.9 % latency by contention", "part", "p999_us", Axis{Label: "p99.9 (us)"})}
+	},
 	Points: func(o Options) []Point {
 		return across([]string{"high", "low"}, []string{"dslr", "dslr:busy", "cas", "drtm", shortDrTM, "ncosed", manager, "declock-tf", "declock"}, func(part, lock string) Point {
 			r, m := dslrTxn(lock, 16, map[string]int{"high": 1, "low": 10}[part])
@@ -142,6 +150,11 @@ var expDSLR9 = &Experiment{
 	Name: "dslr9", Other: true, Title: "DSLR's Fig. 9: TPC-C by number of nodes, ten warehouses for each",
 	Paper:   "DSLR's paper, section 6.3: with 16 times the nodes DSLR has 14.5x the throughput; N-CoSED and Traditional scale worse than the others; mean and 99.9 % latencies of DSLR stay what they are, and DrTM has the worst 99.9 % latency." + dslrTxnNote,
 	Columns: []string{"lock", "nodes", "mops", "mean_us", "p50_us", "p99_us", "p999_us", "mn_ops_per_op"},
+	Plots: func(rows Rows) []Plot {
+		x := Axis{Label: "nodes of each kind", Log: true, Ticks: []float64{1, 2, 4, 8, 16}}
+		return []Plot{{Name: "dslr9", Title: "TPC-C by nodes", X: x, Y: Axis{Label: txnLabel, Log: true}, Series: rows.LinesByLock("nodes", "mops")},
+			{Name: "dslr9-p999", Title: "99.9 % latency by nodes", X: x, Y: Axis{Label: "p99.9 (us)", Log: true}, Series: rows.LinesByLock("nodes", "p999_us")}}
+	},
 	Points: func(o Options) []Point {
 		return across(pick(o, []int{1, 2, 4, 8, 16}, 1, 4, 16), []string{"dslr", "cas", "drtm", "ncosed", manager, "declock-tf", "declock"}, func(nodes int, lock string) Point {
 			r, m := dslrTxn(lock, nodes, 10)
@@ -214,6 +227,10 @@ var expDSLR10 = &Experiment{
 	Paper: "DSLR's paper, section 6.4, high contention, long readers of 0.001 to 1 % of the transactions: throughput drops for all, from 110,000 transactions/s to 1,400, of Traditional with bypass and 1 %. DSLR and Traditional with bypass are alike at 0.01 %; " +
 		"from 0.1 % on the bypass has 1.2 to 1.4x the throughput." + dslrTxnNote + " A long reader holds the locks of a warehouse's customers for 20 ms, an assumption; DSLR has leases of several slots, or a fixed one of 400 ms for all.",
 	Columns: []string{"lock", "long", "mops", "p50_us", "p99_us", "p999_us", "expired_pct", "lost"},
+	Plots: func(rows Rows) []Plot {
+		some := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Value("long") == 0 })
+		return []Plot{{Name: "dslr10", Title: "TPC-C by share of long readers", X: longAxis, Y: Axis{Label: txnLabel, Log: true}, Series: some.LinesByLock("long", "mops")}}
+	},
 	Points: func(o Options) []Point {
 		run := func(share float64, lock string) Point {
 			r, m := longReads(o, lock, share)
@@ -249,6 +266,10 @@ var expDSLR11 = &Experiment{
 	Name: "dslr11", Other: true, Title: "DSLR's Fig. 11: a fixed lease and leases of several slots, by share of long readers",
 	Paper:   "DSLR's paper, section 6.5, long readers of 5 to 50 % of the transactions: leases of several slots have a better throughput, and no transaction aborts; with the fixed lease of 10 ms more than half do." + dslrTxnNote,
 	Columns: []string{"lock", "long", "mops", "p50_us", "p99_us", "expired_pct", "resets", "lost"},
+	Plots: func(rows Rows) []Plot {
+		return []Plot{{Name: "dslr11", Title: "TPC-C by share of long readers", X: longAxis, Y: Axis{Label: txnLabel, Log: true}, Series: rows.LinesByLock("long", "mops")},
+			{Name: "dslr11-aborts", Title: "Transactions that abort, by share of long readers", X: longAxis, Y: Axis{Label: "lost or passed over (%)"}, Series: rows.LinesByLock("long", "expired_pct")}}
+	},
 	Points: func(o Options) []Point {
 		return across(pick(o, []float64{0.05, 0.2, 0.5}, 0.05, 0.5), []string{"dslr", oneSlot, "dslr:slots", "declock-tf", "declock"}, func(share float64, lock string) Point {
 			r, m := longReads(o, lock, share)
@@ -287,6 +308,17 @@ var expDSLR17 = &Experiment{
 	Paper: "DSLR's paper, appendix A.6, high contention, 0.1, 1 and 10 % of the transactions fail with their locks: with leases of 10 and 50 us many abort, and throughput is low; from 500 us on it is low, too. The best lease is around 100 us." +
 		dslrTxnNote + " declock's node releases in the name of a client a lease after it has failed.",
 	Columns: []string{"lock", "rate", "lease_us", "mops", "p50_us", "p99_us", "expired_pct", "commits", "failures", "resets", "lost"},
+	Plots: func(rows Rows) []Plot {
+		x := Axis{Label: "lease (us)", Log: true}
+		speed, aborts := Plot{Name: "dslr17", Title: "TPC-C by lease and share that fails", X: x, Y: Axis{Label: txnLabel, Log: true}}, Plot{Name: "dslr18", Title: "Transactions that abort, by lease and share that fails", X: x, Y: Axis{Label: "lost or passed over (%)"}}
+		for _, lock := range []string{"dslr", "declock"} {
+			for _, rate := range rows.Distinct("rate") {
+				of, label := rows.Where("lock", lock, "rate", rate), lock+", "+rate
+				speed.Series, aborts.Series = append(speed.Series, of.Line(label, "lease_us", "mops")), append(aborts.Series, of.Line(label, "lease_us", "expired_pct"))
+			}
+		}
+		return []Plot{speed, aborts}
+	},
 	Points: func(o Options) (points []Point) {
 		for _, rate := range pick(o, []float64{1e-3, 1e-2, 1e-1}, 1e-3, 1e-1) {
 			points = append(points, across(pick(o, []int{10, 50, 100, 500, 1000, 10_000}, 10, 100, 500), []string{"dslr", "declock-tf", "declock"}, func(lease int, lock string) Point {

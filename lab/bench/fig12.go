@@ -30,8 +30,10 @@ func throughputFigure(e *Experiment, c course, values func(o Options) []float64,
 
 // throughputPlot is the plot of throughput over a parameter.
 func throughputPlot(name, title, param string, rows Rows, x Axis) []Plot {
-	return []Plot{{Name: name, Title: title, X: x, Y: Axis{Label: "throughput (M operations/s)"}, Series: rows.LinesByLock(param, "mops")}}
+	return []Plot{{Name: name, Title: title, X: x, Y: Axis{Label: goodputLabel}, Series: rows.LinesByLock(param, "mops")}}
 }
+
+const goodputLabel = "throughput (M operations/s)"
 
 var expFig12a = throughputFigure(&Experiment{
 	Name: "fig12a", Title: "Throughput by number of clients",

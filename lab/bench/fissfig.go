@@ -34,7 +34,7 @@ var expFiss13 = &Experiment{
 	Name: "fiss13", Other: true, Title: "FissLock's Figs. 13 and 14: time of a grant and throughput, 160 clients, a million locks",
 	Paper: "FissLock's paper, section 7.3: FissLock cuts the median time of a grant by up to 79.5 % (SrvLock), 79.1 % (NetLock), 96.4 % (ParLock); 90 % are granted within 9.42 us under uniform loads, where the others take " +
 		"84.5, 76.2, 54.8; it has up to 4.79, 4.99, 4.08 times the throughput.",
-	Columns: []string{"part", "lock", "mops", "acquire_p50_us", "acquire_p90_us", "acquire_p99_us"},
+	Columns: []string{"part", "lock", "mops", "acquire_p20_us", "acquire_p50_us", "acquire_p90_us", "acquire_p99_us"},
 	Points: func(o Options) (points []Point) {
 		for _, l := range pick(o, fissLoads, fissLoads[1], fissLoads[3], fissLoads[4]) {
 			for _, lock := range fissLocks {

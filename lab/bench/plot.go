@@ -1,6 +1,9 @@
 package bench
 
-import "image/color"
+import (
+	"image/color"
+	"strings"
+)
 
 // A Plot is one figure: lines, bars in groups, or panels of cells.
 type Plot struct {
@@ -85,4 +88,22 @@ func (rs Rows) LinesByLock(param, metric string) []Series {
 		list = append(list, rs.Where("lock", name).Line(name, param, metric))
 	}
 	return list
+}
+
+// bars returns a plot of a metric: a group of bars for each value of a parameter, a bar for each lock.
+func (rs Rows) bars(name, title, param, metric string, y Axis) Plot {
+	p := Plot{Name: name, Title: title, X: Axis{Label: param}, Y: y}
+	groups := rs.Distinct(param)
+	for _, lock := range rs.Distinct("lock") {
+		s := Series{Label: lock}
+		for i, group := range groups { // of one that was not measured, a bar of no height
+			e := rs.Find("lock", lock, param, group).Metrics[metric]
+			s.XY = append(s.XY, XY{float64(i), e.Mean, e.Half})
+		}
+		p.Series = append(p.Series, s)
+	}
+	for _, group := range groups {
+		p.Groups = append(p.Groups, strings.ReplaceAll(group, ", ", ",\n"))
+	}
+	return p
 }

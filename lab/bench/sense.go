@@ -96,8 +96,7 @@ func judgeSense(rows Rows) (claims []Claim) {
 			note += ": so it is with each constant"
 		}
 		if c.b == "sherman" && c.a == "declock-tf" {
-			note += ". Sherman's nodes repeat a CAS, which costs less where atomics are faster or hold up no others; a turn of task-fair DecLock at the hottest leaf is a message, a READ and a WRITE on another node, whatever an atomic costs: " +
-				both(of, c.a, c.b, "constant", "mops") + "; " + inWords(of, c.b, "constant", "retries_per_acquire")
+			note += ". Sherman's nodes repeat a CAS, which costs less where atomics are faster or hold up no others; a turn of task-fair DecLock at the hottest leaf is a message, a READ and a WRITE on another node, whatever an atomic costs"
 		}
 		claims = append(claims, Claim{Own: true, Text: c.part + ", one constant moved at a time: " + c.text + ", at least", Unit: "x", Row: a.String(), Note: note}.AtLeast(a.Least(), 1))
 	}

@@ -61,6 +61,9 @@ var (
 		locks: []string{delayed}, ends: []string{"declock-pf", "declock"}, loads: []load{
 			reading("WI, uniform", 50, 0), reading("WI, Zipf 0.5", 50, 0.5), reading("WI, Zipf 0.9", 50, 0.9), reading("WI, Zipf 0.99", 50, 0.99),
 			reading("RI, uniform", 95, 0), reading("RI, Zipf 0.5", 95, 0.5), reading("RI, Zipf 0.9", 95, 0.9), reading("RI, Zipf 0.99", 95, 0.99)}})
+
+	// shift9Few has DecLock where runs are short.
+	shift9Few = shiftSweep(sweep{course: byCores, all: []float64{5, 40}, few: []float64{5, 40}, locks: shift9.ends, loads: shift9.loads})
 )
 
 var shiftColumns = []string{"part", "lock", "clients", "locks", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_op"}
@@ -70,6 +73,9 @@ var expShift4 = &Experiment{
 	Paper: "ShiftLock's paper (FAST 2025), section 4.2: uniform, ShiftLock has the lowest latencies and the highest goodputs together with CAS, DSLR and MCS; reads only, it is close to DSLR, and CAS and MCS are significantly worse. " +
 		"Zipf 0.99 with 50 % (WI) and 95 % reads (RI): 1.65 and 3.62x MCS, p99 6.25 and 76.6 % lower; 1.56 to 26.91x CAS, DrTM, DSLR and RPC. RPC, RMA-RW and DrTM's lease lock, its other baselines, are in others4.",
 	Columns: shiftColumns, Points: shift4.points, Judge: judgeShift4,
+	Plots: func(rows Rows) []Plot {
+		return []Plot{rows.bars("shift4", "Goodput, 240 clients", "part", "mops", Axis{Label: goodputLabel}), rows.bars("shift4-median", "Median latency, 240 clients", "part", "p50_us", Axis{Label: "median (us)"})}
+	},
 }
 
 func judgeShift4(rows Rows) []Claim {
@@ -178,9 +184,15 @@ var expShift8 = &Experiment{
 }
 
 var expShift9 = &Experiment{
-	Name: "shift9", Other: true, Title: "ShiftLock's Fig. 9: goodput by skew and clients; DecLock with 240",
+	Name: "shift9", Other: true, Title: "ShiftLock's Fig. 9: goodput by skew and clients; DecLock with 5, 40 and 240",
 	Paper:   "ShiftLock's paper, section 4.3: skew and the ratio of writers are both dominating factors of ShiftLock's scalability.",
-	Columns: []string{"part", "lock", "clients", "theta", "mops", "p50_us", "p99_us", "mn_ops_per_op"}, Points: shift9.points,
+	Columns: []string{"part", "lock", "clients", "theta", "mops", "p50_us", "p99_us", "mn_ops_per_op"},
+	Points: func(o Options) []Point {
+		if o.Quick {
+			return shift9.points(o)
+		}
+		return append(shift9.points(o), shift9Few.points(o)...)
+	},
 	Plots: func(rows Rows) []Plot {
 		p := Plot{Name: "shift9", Title: "Goodput of ShiftLock by number of clients", X: shift9.axis, Y: Axis{Label: "throughput (M operations/s)"}}
 		for _, l := range shift9.loads {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/fabric"
 )
@@ -16,6 +17,10 @@ var expShift6 = &Experiment{
 	Paper: "ShiftLock's paper, section 4.2, Zipf 0.99: ShiftLock needs 2.01 atomics, and 0.36 READs with 50 % reads (WI) or 0.20 with 95 % (RI); with WI RMA-RW 2.95 and 1.61, DSLR 7.92 READs, CAS 2.36 atomics with backoff " +
 		"and 8.77 without; with RI DSLR 1.00 READs.",
 	Columns: []string{"part", "lock", "mops", "mn_atomics_per_op", "mn_reads_per_op", "mn_ops_per_op"}, Points: shift6.points,
+	Plots: func(rows Rows) []Plot {
+		y := Axis{Label: "for each acquisition and release"}
+		return []Plot{rows.bars("shift6-atomics", "Atomics, 240 clients", "part", "mn_atomics_per_op", y), rows.bars("shift6-reads", "READs, 240 clients", "part", "mn_reads_per_op", y)}
+	},
 	Judge: func(rows Rows) (claims []Claim) {
 		for _, c := range []struct {
 			part, lock, metric string
@@ -57,6 +62,11 @@ var expShift12 = &Experiment{
 	Paper:   "ShiftLock's paper, section 4.7, Zipf 0.99, 50 % reads: goodput is stable from 16 writers in a row on; the median is stable up to 32, and the tail latency decreases; without a bound goodput is 3.3 % higher than with 32, and the median 36.5 %.",
 	Columns: []string{"lock", "writers", "mops", "p50_us", "p99_us", "mn_ops_per_op"},
 	Points:  func(o Options) []Point { return append(shift12.points(o), shift12Ours.points(o)...) },
+	Plots: func(rows Rows) []Plot {
+		rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { n := r.Value("writers"); return n == 0 || n == never })
+		return []Plot{{Name: "shift12", Title: "Goodput by writers in a row", X: shift12.axis, Y: Axis{Label: goodputLabel}, Series: rows.LinesByLock("writers", "mops")},
+			{Name: "shift12-p99", Title: "99 % latency by writers in a row", X: shift12.axis, Y: Axis{Label: "p99 (us)", Log: true}, Series: rows.LinesByLock("writers", "p99_us")}}
+	},
 	Judge: func(rows Rows) []Claim {
 		declock, near := rows.Find("lock", "declock"), rows.Where("lock", "shift-artifact")
 		slowed := rows.Find("lock", slow)

@@ -40,8 +40,8 @@ var theirOthers = map[string]map[string]stepTimes{
 	"RI": {"dslr": {3.47, 0, 18.01, 3.46, 20.26, 3.51, 0}},
 }
 
-// stepOthers are the locks of Table 4 beside ShiftLock, and DecLock's.
-var stepOthers = shiftSweep(sweep{of: "here", course: byCores, all: []float64{240}, few: []float64{240}, loads: shift8.loads, locks: []string{"cas-backoff", "cas", "dslr", "dslr+", "declock-pf", "declock"}})
+// stepOthers are the locks of Table 4 beside ShiftLock.
+var stepOthers = shiftSweep(sweep{of: "here", course: byCores, all: []float64{240}, few: []float64{240}, loads: shift8.loads, locks: []string{"cas-backoff", "cas", "dslr", "dslr+"}})
 
 // theirs returns the figures of the paper as rows.
 func theirs(part, lock string, clients int, t stepTimes) Point {
@@ -49,7 +49,7 @@ func theirs(part, lock string, clients int, t stepTimes) Point {
 }
 
 func stepPoints(o Options) (points []Point) {
-	here := shiftSweep(sweep{of: "here", course: byCores, all: shift8.all, few: shift8.few, loads: shift8.loads, locks: []string{delayed}})
+	here := shiftSweep(sweep{of: "here", course: byCores, all: shift8.all, few: shift8.few, loads: shift8.loads, locks: []string{delayed, "declock-pf", "declock"}})
 	points = append(here.points(o), stepOthers.points(o)...)
 	for _, part := range []string{"WI", "RI"} {
 		for _, n := range pick(o, shift8.all, shift8.few...) {

@@ -289,7 +289,7 @@ func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client in
 }
 
 // kindQuantiles are those of the latency of each kind of transaction.
-var kindQuantiles = []int{50, 81, 85, 99}
+var kindQuantiles = []int{10, 25, 50, 75, 81, 85, 90, 99}
 
 // A txnClient is a client of a run.
 type txnClient struct {
