@@ -61,6 +61,7 @@ type Cluster struct {
 	streams   uint64 // random streams given out
 
 	minMessage, spanMessage fabric.Time
+	between                 *device // the last switch whose faults messages between other machines have, too
 
 	links      []linkFault                        // what is wrong with the network
 	lastOfPair map[[2]fabric.ClientID]fabric.Time // arrival of the last message, with Config.Stray

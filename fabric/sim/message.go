@@ -106,6 +106,10 @@ func (p *Port) send(to fabric.ClientID, m *fabric.Message) error {
 		c.deliverOver(dst.device, i, at)
 		return nil
 	}
+	if c.between != nil && dst != n && !n.besides(dst) {
+		c.deliverOver(c.between, i, at)
+		return nil
+	}
 	c.post(at, evDeliver, i, 0)
 	if len(c.links) > 0 && dst != n {
 		if extra, ok := c.again(OfCN(n.id), OfCN(dst.id)); ok {

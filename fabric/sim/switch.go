@@ -16,6 +16,8 @@ type SwitchModel struct {
 	// later by up to LateNs, whatever overtakes it.
 	Drop, Twice, Late float64
 	LateNs            fabric.Time
+	// Between: the same may become of a message between two other machines. Messages within a machine, and what becomes of memory, stay as they are.
+	Between bool
 }
 
 // A device is the switch of a Node that is one.
@@ -30,7 +32,7 @@ type device struct {
 	stats SwitchStats
 }
 
-// SwitchStats are the counters of a switch: packets that its program has handled, and those to or from it that were dropped, came twice, or late.
+// SwitchStats are the counters of a switch: packets that its program has handled, and those to or from it, or between others (SwitchModel.Between), that were dropped, came twice, or late.
 type SwitchStats struct{ Packets, Dropped, Twice, Late uint64 }
 
 // SwitchStats returns the counters of a switch.
@@ -58,6 +60,9 @@ func (c *Cluster) AddSwitch(program pswitch.Program, model SwitchModel) *Node {
 	n := c.addCN(e)
 	c.switches.Add(n.id)
 	n.device = &device{Switch: pswitch.New(program), model: model, send: n.sendPacket}
+	if model.Between {
+		c.between = n.device
+	}
 	return n
 }
 
@@ -66,7 +71,7 @@ func (c *Cluster) halfWay(left fabric.Time) fabric.Time {
 	return left + c.minMessage/2 + fabric.Time(c.timing.Uint64n(uint64(c.spanMessage)))/2
 }
 
-// deliverOver posts the delivery of a message that is to or from a switch: perhaps late, twice, or not at all.
+// deliverOver posts the delivery of a message that is to or from a switch, or passes it: perhaps late, twice, or not at all.
 func (c *Cluster) deliverOver(d *device, i uint32, at fabric.Time) {
 	m := &d.model
 	if m.Drop > 0 && c.faults.Float64() < m.Drop {

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -12,7 +13,7 @@ import (
 type counting struct{ seen *pswitch.Array }
 
 func newCounting(t *testing.T) *counting {
-	m := pswitch.Memory{Bits: 1 << 10}
+	m := pswitch.Memory{}
 	a, err := m.Array(16, 32)
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +63,55 @@ func TestSwitchIsHalfWay(t *testing.T) {
 	}
 	if n := sw.SwitchStats().Packets; n != 1 {
 		t.Errorf("%d packets", n)
+	}
+}
+
+// With SwitchModel.Between messages between other machines are lost, come twice and late, too; otherwise none is, and within a machine never.
+func TestSwitchFaultsBetween(t *testing.T) {
+	for _, between := range []bool{false, true} {
+		c := sim.New(sim.Config{})
+		defer c.Close()
+		c.AddSwitch(newCounting(t), sim.SwitchModel{Drop: 0.2, Twice: 0.2, Late: 0.2, LateNs: 20_000, Between: between})
+		a, b := c.AddCN(), c.AddCN()
+		const sent = 1000
+		var got [2][]uint64
+		receive := func(who int) func(fabric.Port) {
+			return func(p fabric.Port) {
+				for {
+					m, err := p.Recv(fabric.Second)
+					if err != nil {
+						return
+					}
+					got[who] = append(got[who], m.Body[0])
+				}
+			}
+		}
+		c.Go(a, "within", receive(0))
+		c.Go(b, "between", receive(1))
+		c.Go(a, "sender", func(p fabric.Port) {
+			for i := range uint64(sent) {
+				for _, to := range []*sim.Node{a, b} {
+					if err := p.Send(fabric.Client(to.ID(), 1), &fabric.Message{Kind: fabric.MsgUser, Body: [7]uint64{i}}); err != nil {
+						t.Error(err)
+					}
+				}
+				_ = p.Pause(p.Now() + fabric.Microsecond)
+			}
+		})
+		if err := c.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if len(got[0]) != sent || !slices.IsSorted(got[0]) {
+			t.Errorf("between %v: of %d messages within a machine %d have come", between, sent, len(got[0]))
+		}
+		seen := map[uint64]bool{}
+		for _, i := range got[1] {
+			seen[i] = true
+		}
+		lost, twice := sent-len(seen), len(got[1])-len(seen)
+		if faults := lost > 100 && twice > 100 && !slices.IsSorted(got[1]); faults != between || !between && lost+twice > 0 {
+			t.Errorf("between %v: of %d messages %d are lost, %d have come twice", between, sent, lost, twice)
+		}
 	}
 }
 

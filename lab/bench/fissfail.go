@@ -56,7 +56,7 @@ func (f *fissFail) join() (func(fabric.Node) (*locks.Node, error), *fiss.Program
 		}
 		return sys.Join, nil, sys.Layout(), nil
 	}
-	cfg := fiss.Config{Plain: true, Device: true, Slots: 64 + 2*f.each()*f.holds, MemoryBits: 20 << 23}
+	cfg := fiss.Config{Plain: true, Device: true, Slots: 64 + 2*f.each()*f.holds, Machines: f.m.CNs + 2}
 	program, err := fiss.NewProgram(cfg)
 	return func(n fabric.Node) (*locks.Node, error) { return locks.Fiss(cfg)(n), nil }, program, cfg.Layout(), err
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/pswitch"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks"
 	"github.com/declock/declock/lab/locks/drtm"
@@ -90,6 +91,8 @@ func LoadConstants() []Constant {
 		{"access to the data of the bank", us(bankAccessNs), "assumed", "`fiss17c`: a round trip to an in-memory store"},
 		{"request of a Redis", us(redisNs), "assumed", "`fiss17c`: to lock or unlock, one at a time"},
 		{"RedLock asks again within", ms(redisRetryNs), "assumed", "`fiss17c`: after it was refused, a random time"},
+		{"registers of a switch", fmt.Sprintf("%d stages of %d KB", pswitch.Stages, pswitch.StageBits/8000), "cited", "FissLock's paper, section 7.2: a Tofino"},
+		{"slots of a client", fmt.Sprint(locks.SlotsOfClient), "assumed", "of FissLock, where a machine has more than 12 clients: TPC-C holds 15 locks at once"},
 		{"pass of a switch, packet", fmt.Sprintf("%d ns, %d ns", switchModel.Pass, switchModel.Packet), "assumed", "FissLock's, a Tofino"},
 	}
 }

@@ -119,10 +119,13 @@ func joinRMARW(s *Scenario) func(fabric.Node) *locks.Node {
 
 // joinQPLock has budgets run out often.
 func joinQPLock(alock bool) func(*Scenario) func(fabric.Node) *locks.Node {
-	return func(s *Scenario) func(fabric.Node) *locks.Node {
-		n := uint32(max(s.CountMax%16, 1))
-		return locks.QPLock(qplock.Config{ALock: alock, Local: n, Remote: 2 * n})
-	}
+	return func(s *Scenario) func(fabric.Node) *locks.Node { return locks.QPLock(budgets(s, alock)) }
+}
+
+// budgets are those of the asymmetric locks.
+func budgets(s *Scenario, alock bool) qplock.Config {
+	n := uint32(max(s.CountMax%16, 1))
+	return qplock.Config{ALock: alock, Local: n, Remote: 2 * n}
 }
 
 func joinShift(artifact bool) func(*Scenario) func(fabric.Node) *locks.Node {
@@ -163,6 +166,8 @@ func (s *Scenario) field(d *drawer) {
 		s.netLocked(d)
 	case SwitchedLocal:
 		s.switchedLocal(d)
+	case SwitchedLoss:
+		s.switchedLoss(d)
 	default:
 		switch s.Class {
 		case Near:

@@ -108,6 +108,8 @@ const (
 	Homes Class = "homes"
 	// SwitchedLocal: as Switched, SwitchedCrash or Homes, with locks that are at compute nodes, whose clients take them without a message. By name, as StoreOpen.
 	SwitchedLocal Class = "switchedlocal"
+	// SwitchedLoss: as Switched, SwitchedCrash, SwitchedLeave or with locks that are at compute nodes, while messages between compute nodes, too, are lost, come twice, late and out of order. By name, as StoreOpen.
+	SwitchedLoss Class = "switchedloss"
 )
 
 // Classes lists all classes.
@@ -123,7 +125,7 @@ func ParseClasses(list string) ([]Class, error) {
 	}
 	var out []Class
 	for n := range strings.SplitSeq(list, ",") {
-		if all := append(Classes(), StoreOpen, StoreRuns, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal); !slices.Contains(all, Class(n)) {
+		if all := append(Classes(), StoreOpen, StoreRuns, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal, SwitchedLoss); !slices.Contains(all, Class(n)) {
 			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, all)
 		}
 		out = append(out, Class(n))
@@ -170,7 +172,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	s.ThinkNs = pick(d, 0, fabric.Microsecond, 20*fabric.Microsecond)
 	s.layoutFor(d)
 	s.shape(d)
-	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal}, class) {
+	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal, SwitchedLoss}, class) {
 		s.field(d)
 		s.drawNews(seed)
 		s.strays(seed)

@@ -69,7 +69,7 @@ func TestLocksChecked(t *testing.T) {
 				want = []string{string(f.class)}
 			}
 			if f.class == Switched {
-				want = append(want, string(SwitchedCrash), string(SwitchedLeave), string(SwitchedLocal))
+				want = append(want, string(SwitchedCrash), string(SwitchedLeave), string(SwitchedLocal), string(SwitchedLoss))
 			}
 			if f.class == Homes {
 				want = append(want, string(SwitchedLocal))

@@ -84,6 +84,8 @@ type Scenario struct {
 	PacketNs fabric.Time `key:"packetns"`
 	// Fails is how often the switch fails, and is replaced by one with empty registers.
 	Fails int `key:"fails"`
+	// Between: 1: the same becomes of messages between compute nodes.
+	Between int `key:"between"`
 	// Registers is for how many locks the switch has registers; those of others are servers'. 0: for all.
 	Registers int `key:"registers"`
 

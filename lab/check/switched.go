@@ -25,6 +25,7 @@ func (s *Scenario) fiss() fiss.Config {
 	if s.Dropped+s.Copied > 0 {
 		cfg.ResendNs = 10 * fabric.Microsecond
 	}
+	cfg.Acks = s.Between > 0
 	return cfg
 }
 
@@ -81,6 +82,23 @@ func (s *Scenario) switchedLocal(d *drawer) {
 	}
 }
 
+// switchedLoss draws what becomes of all packets, those between compute nodes too, and of nodes. No server's packets are sent anew, so the switch has registers for all locks.
+func (s *Scenario) switchedLoss(d *drawer) {
+	s.switched(d)
+	s.Switch, s.Between, s.Registers = 1, 1, 0
+	s.Dropped, s.Copied, s.Delayed = pick(d, 1, 5, 20), pick(d, 0, 5, 30), pick(d, 0, 5, 30)
+	s.PacketNs = pick(d, fabric.Microsecond, 20*fabric.Microsecond, 200*fabric.Microsecond)
+	switch d.between(0, 4) {
+	case 0:
+		s.switchedCrash(d)
+	case 1:
+		s.switchedLeave(d)
+	case 2:
+		s.Local = 1
+	}
+	s.Registers, s.Rounds = 0, min(s.Rounds, 20) // there are some times as many messages
+}
+
 // makeSwitch adds the programmable switch with the program of the scenario's lock.
 func (w *world) makeSwitch() error {
 	if w.s.Lock == "netlock" {
@@ -101,7 +119,7 @@ func (w *world) makeSwitch() error {
 // addSwitch adds the programmable switch.
 func (w *world) addSwitch(program pswitch.Program) {
 	share := func(percent int) float64 { return float64(percent) / 100 }
-	w.theSwitch = w.c.AddSwitch(program, sim.SwitchModel{Pass: 400, Packet: 1, Drop: share(w.s.Dropped), Twice: share(w.s.Copied), Late: share(w.s.Delayed), LateNs: w.s.PacketNs})
+	w.theSwitch = w.c.AddSwitch(program, sim.SwitchModel{Pass: 400, Packet: 1, Drop: share(w.s.Dropped), Twice: share(w.s.Copied), Late: share(w.s.Delayed), LateNs: w.s.PacketNs, Between: w.s.Between > 0})
 	if id := w.theSwitch.ID(); id != 1 {
 		w.object("errors", fmt.Sprintf("the switch has become %v", id))
 	}

@@ -35,3 +35,6 @@ func TestSwitchedCrash(t *testing.T) {
 
 // It does so while compute nodes leave in order, and join.
 func TestSwitchedLeave(t *testing.T) { runSwitched(t, SwitchedLeave, 3000) }
+
+// It does so whatever becomes of messages between its machines, too.
+func TestSwitchedLoss(t *testing.T) { runSwitched(t, SwitchedLoss, 3000) }

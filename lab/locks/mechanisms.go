@@ -261,20 +261,18 @@ func fissLock(registers, workers int) func(*Config) (*System, error) {
 // fissOf returns FissLock with slots for all clients.
 func fissOf(c *Config, cfg fiss.Config) *System {
 	cfg.Plain = !c.Tokens
-	if many := slotsOfClient * c.Clients; many > fiss.DefaultSlots { // transactions that hold many locks
+	if many := SlotsOfClient * c.Clients; many > fiss.DefaultSlots { // transactions that hold many locks
 		cfg.Slots = min(many, fiss.MaxSlots)
 	}
-	if cfg.Slots > 1024 { // of all machines, which take more registers than are published
-		cfg.MemoryBits = 20 << 23
-	}
+	cfg.Machines = c.CNs + 2 // numbers from 1 on, of which the switch has one
 	return &System{layout: cfg.Layout(), join: func(n fabric.Node) *Node { return Fiss(cfg)(n) }, program: func() (pswitch.Program, error) {
 		cfg.Device = true
 		return fiss.NewProgram(cfg)
 	}}
 }
 
-// slotsOfClient is how many locks a client holds or asks for, where a compute node has so many clients that the usual slots do not suffice.
-const slotsOfClient = 20
+// SlotsOfClient is how many locks a client holds or asks for, where a compute node has so many clients that the usual slots do not suffice.
+const SlotsOfClient = 20
 
 func netLock(c *Config) (*System, error) {
 	cfg := netlock.Config{Plain: !c.Tokens, Server: server.Config{Workers: srvWorkers, ServiceNs: c.ServerNs}}

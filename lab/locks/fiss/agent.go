@@ -63,10 +63,16 @@ func (p *Pool) resend(port fabric.Port) (next fabric.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next = p.leads(port)
-	if !p.watched || p.stopped {
+	if !p.watched {
 		return next
 	}
-	any := false
+	any := p.relink(port)
+	if p.stopped {
+		if any {
+			next = min(next, port.Now()+p.cfg.ResendNs/2)
+		}
+		return next
+	}
 	for i := range p.slots {
 		t := &p.slots[i]
 		late := t.Due <= port.Now()

@@ -2,8 +2,10 @@ package fiss
 
 import (
 	"cmp"
+	"fmt"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/pswitch"
 	"github.com/declock/declock/lab/locks/internal/baseline"
 	"github.com/declock/declock/lab/locks/server"
 	"github.com/declock/declock/lock"
@@ -15,12 +17,12 @@ type Config struct {
 	Plain bool
 	// Locks is how many locks the switch has registers for. 0: 2^20.
 	Locks int
-	// IncarnationBits is the width of a lock's incarnation, 8 as published, or 32 (0).
+	// IncarnationBits is the width of a lock's incarnation, 8 as published, 16 or 32. 0: as many as there is memory for, so 16 with 2^20 locks.
 	IncarnationBits int
 	// Slots is how many operations a machine may have under way with the switch. 0: 256, at most 4096.
 	Slots int
-	// MemoryBits is the switch's register memory. 0: 12 MiB.
-	MemoryBits uint64
+	// Machines bounds the numbers of compute nodes: the switch has registers for each slot of each machine with a lower one. 0: 256.
+	Machines int
 	// Passes is how many readers may pass a writer that waits, until the agent has the switch bar them. 0: 16.
 	Passes int
 	// Server is that of the locks for which the switch has no registers, and Device says that the switch is a node of its own, which has no server.
@@ -30,6 +32,8 @@ type Config struct {
 	Switch fabric.CNID
 	// ResendNs is when a packet is sent anew to which no answer has come: for networks that lose or repeat packets. 0: never.
 	ResendNs fabric.Time
+	// Acks: messages between machines are acknowledged, and sent anew as those to the switch are, unless they are answers: for networks that lose, repeat or exchange them, too. No server's are, so the switch needs registers for all locks.
+	Acks bool
 	// Home returns which of the machines, from 0, a lock is at, until a first recovery: that machine grants it to its own clients without a message, and the switch sends it the requests of
 	// others. All these machines must be there before locks are used. nil: locks are where they are asked for.
 	Home func(fabric.Addr) int
@@ -46,18 +50,46 @@ const (
 // Defaults of Config.
 const (
 	defaultLocks  = 1 << 20
-	defaultMemory = 12 << 23
 	defaultPasses = 16
 )
 
 func (c Config) withDefaults() Config {
 	c.Locks = cmp.Or(c.Locks, defaultLocks)
 	c.Slots = min(cmp.Or(c.Slots, DefaultSlots), MaxSlots)
-	c.IncarnationBits = cmp.Or(c.IncarnationBits, 32)
-	c.MemoryBits = cmp.Or(c.MemoryBits, defaultMemory)
+	c.Machines = cmp.Or(c.Machines, int(fabric.MaxCN)+1)
+	if c.IncarnationBits == 0 {
+		c.IncarnationBits = c.widest()
+	}
 	c.Passes = cmp.Or(c.Passes, defaultPasses)
 	c.Server.Kind, c.Server.Plain, c.Server.Homes = server.Queue, true, max(c.Server.Homes, 1) // tokens are in memory, whoever grants
 	return c
+}
+
+// widest returns the most bits of an incarnation for which the switch has memory.
+func (c Config) widest() int {
+	for _, c.IncarnationBits = range []int{32, 16} {
+		if _, _, err := c.Registers(); err == nil {
+			return c.IncarnationBits
+		}
+	}
+	return 8
+}
+
+// Registers returns how many stages of the switch, and how many bits, the registers take.
+func (c Config) Registers() (stages int, bits uint64, err error) {
+	c = c.withDefaults()
+	var m pswitch.Memory
+	for _, a := range new(Program).arrays(&c) {
+		take := m.Take
+		if a.beside {
+			take = m.TakeBeside
+		}
+		if err := take(a.n, a.width); err != nil {
+			return 0, 0, fmt.Errorf("fiss: %s: %w", a.name, err)
+		}
+	}
+	stages, bits = m.Used()
+	return stages, bits, nil
 }
 
 // Layout returns the layout of a lock. Only the word of tokens means anything.

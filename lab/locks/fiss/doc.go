@@ -13,7 +13,7 @@
 // Between machines and the switch any packet may. Each operation of a machine that changes registers (ACQUIRE, FREE, TRANSFER) has a slot and
 // a number: the switch executes it once, and answers a copy as it answered the first. Until it is answered, it is sent anew ([Config.ResendNs]).
 // An agent cannot leave before it has come to know of all readers that the switch has granted: the incarnation counts them. What comes to a machine
-// without the agent goes back to the switch or the client. Messages between machines are the fabric's, which loses none.
+// without the agent goes back to the switch or the client. Messages between machines are the fabric's, which loses none; with [Config.Acks] they may be lost, too (link.go).
 //
 // # Differences from the paper
 //
@@ -21,13 +21,14 @@
 //     each slot has its numbers, and one operation at a time, and a register with its outcome, so that a lost answer can be given anew.
 //   - The paper gives up an ACQUIRE after a time-out by a RELEASE, and the switch frees the lock if that comes from the agent's machine: which
 //     may be the hold of another client. Here the ACQUIRE is sent anew, and a lock that is granted to a client that has given up is released then.
-//   - An incarnation is never set to 0, is 32 bits wide ([Config.IncarnationBits]), and also counts readers that are queued behind a writer that holds the lock: it is in an early stage, before the mode is known.
+//   - An incarnation is never set to 0, is wider than 8 bits ([Config.IncarnationBits]), and also counts readers that are queued behind a writer that holds the lock: it is in an early stage, before the mode is known.
 //   - An agent has the switch bar readers when some have passed a writer that waits ([Config.Passes]), and the paper's when time has passed.
 //   - A lock without registers is a server's (package server, with [Config.Server]). Clients ask it themselves, once the switch has said so; the paper's switch sends requests on.
 //   - ACQUIRE without a grant that comes to a machine without the agent goes back to the client, which asks anew under another number. The paper's goes to the
 //     switch; but then a copy of it could be granted twice.
 //   - FissLock-Local is as [Config.Home] has it; the paper says only that locks are with the clients that ask for them.
-//   - Locks get the numbers of their registers by the switch's control plane, and not by a daemon.
+//   - Locks get the numbers of their registers by the switch's control plane, and not by a daemon. Packets name a lock by its address, and not by that number.
+//   - An answer is not acknowledged: the request is sent anew. What is no answer is, between machines, and need not be kept in order as by TCP.
 //   - Queues go in packets of 64 bytes: two waiters with the agent, four in each further message, which goes from machine to machine.
 //   - A client that would wait may ask for no wait (Try), which the switch answers.
 //   - Recovery has no coordinator but the view of live compute nodes. Only holders are reported: queues are made anew, in another order.

@@ -37,6 +37,9 @@ func TestConformance(t *testing.T) {
 // lossy is a switch that loses, repeats and delays packets.
 var lossy = sim.SwitchModel{Pass: 400, Packet: 1, Drop: 0.05, Twice: 0.1, Late: 0.1, LateNs: 20 * fabric.Microsecond}
 
+// allLossy does the same to messages between machines.
+var allLossy = sim.SwitchModel{Pass: 400, Packet: 1, Drop: 0.05, Twice: 0.1, Late: 0.1, LateNs: 20 * fabric.Microsecond, Between: true}
+
 // With a switch in the simulator, one that does all that a network may do to packets included.
 func TestConformanceOnSwitch(t *testing.T) {
 	for name, x := range map[string]struct {
@@ -45,6 +48,7 @@ func TestConformanceOnSwitch(t *testing.T) {
 	}{
 		"true":                     {fiss.Config{Device: true}, sim.SwitchModel{Pass: 400, Packet: 1}},
 		"lossy":                    {fiss.Config{Device: true, ResendNs: 10 * fabric.Microsecond}, lossy},
+		"all lossy":                {fiss.Config{Device: true, ResendNs: 10 * fabric.Microsecond, Acks: true}, allLossy},
 		"locks at machines":        {local(fiss.Config{Device: true}), sim.SwitchModel{Pass: 400, Packet: 1}},
 		"locks at machines, lossy": {local(fiss.Config{Device: true, ResendNs: 10 * fabric.Microsecond}), lossy},
 		"servers":                  {fiss.Config{Device: true, Locks: 1, Server: server.Config{Homes: 2}}, sim.SwitchModel{Pass: 400, Packet: 1}},

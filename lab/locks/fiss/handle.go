@@ -14,6 +14,12 @@ func (p *Pool) handle(port fabric.Port, m *fabric.Message) {
 	case m.Kind == fabric.MsgView:
 		p.viewed(port)
 		return
+	case m.Kind == msgAck:
+		p.acked(port, m)
+		return
+	case p.framed(m):
+		p.receive(port, m)
+		return
 	case m.Kind >= msgRound && m.Kind <= msgResume:
 		p.recovers(port, m)
 		return

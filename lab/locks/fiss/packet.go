@@ -53,6 +53,8 @@ const (
 	msgResume  // to all machines
 
 	lastUp = msgBounce
+
+	msgAck = baseline.MsgFissAck // between machines: which frame comes next (link.go)
 )
 
 // up reports whether a kind of packet is for the switch.
@@ -117,5 +119,5 @@ const (
 // Waiters that fit in a msgMove, and in a msgWaiters.
 const (
 	inMove = 2
-	inMore = 4
+	inMore = 4 // in a frame one less
 )

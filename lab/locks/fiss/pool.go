@@ -28,6 +28,8 @@ type Pool struct {
 	watched bool
 	// outside are the locks that are known to be a server's: the switch never gets registers for them.
 	outside map[fabric.Addr]bool
+	// links are those to other machines, with Config.Acks.
+	links map[fabric.CNID]*link
 
 	// Of recoveries. The last round that this machine has taken part in; whether it waits for the end of that; View.Lost, and the incarnation of each live node (0: none has the number), when it
 	// looked last; the View.Epoch that has shown that a node has gone, and the one until which that has been made up for.
@@ -72,7 +74,7 @@ func newPool(cn, to fabric.CNID, cfg Config) *Pool {
 	cfg = cfg.withDefaults()
 	cfg.Switch = to
 	p := &Pool{cfg: cfg, cn: cn, to: fabric.AgentOf(to), self: fabric.AgentOf(cn),
-		agents: map[fabric.Addr]*agent{}, slots: make([]ticket, cfg.Slots), moves: map[int]*move{}, outside: map[fabric.Addr]bool{}, ended: map[int]uint32{}, key: 1}
+		agents: map[fabric.Addr]*agent{}, slots: make([]ticket, cfg.Slots), moves: map[int]*move{}, outside: map[fabric.Addr]bool{}, links: map[fabric.CNID]*link{}, ended: map[int]uint32{}, key: 1}
 	for i := range p.slots {
 		p.slots[i].op = newOp(p.cn, i, 0)
 		p.idle = append(p.idle, cfg.Slots-1-i)
@@ -141,6 +143,10 @@ type move struct {
 func (p *Pool) send(port fabric.Port, to fabric.ClientID, kind fabric.MsgKind, body ...uint64) {
 	p.m = fabric.Message{Kind: kind}
 	copy(p.m.Body[:], body)
+	if p.cfg.Acks && to.CN() != p.cn && sure(kind) {
+		p.sendSure(port, to.CN(), p.m)
+		return
+	}
 	_ = port.Send(to, &p.m)
 }
 
@@ -262,6 +268,11 @@ func (p *Pool) watch(port fabric.Port, t *ticket) {
 		return
 	}
 	t.Start(port.Now(), p.cfg.ResendNs)
+	p.looksAgain(port)
+}
+
+// looksAgain has the agent Port look for what is to be sent anew.
+func (p *Pool) looksAgain(port fabric.Port) {
 	if !p.watched {
 		p.watched = true
 		p.send(port, p.self, msgWake)
@@ -292,9 +303,13 @@ func (p *Pool) leaveIfEmpty(port fabric.Port, a *agent) {
 	if len(a.queue) > 0 {
 		t.next = a.queue[0]
 		a.queue = slices.Delete(a.queue, 0, 1)
-		for i := inMove; i < len(a.queue); i += inMore { // the switch takes one packet
+		more := inMore
+		if p.cfg.Acks {
+			more--
+		}
+		for i := inMove; i < len(a.queue); i += more { // the switch takes one packet
 			body := [7]uint64{uint64(a.lock), uint64(t.op), uint64(i)}
-			for k, o := range a.queue[i:min(i+inMore, len(a.queue))] {
+			for k, o := range a.queue[i:min(i+more, len(a.queue))] {
 				body[3+k] = uint64(o)
 			}
 			p.send(port, fabric.AgentOf(t.next.cn()), msgWaiters, body[:]...)

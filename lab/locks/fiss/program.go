@@ -1,6 +1,8 @@
 package fiss
 
 import (
+	"fmt"
+
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/pswitch"
 	"github.com/declock/declock/lock"
@@ -10,7 +12,7 @@ import (
 type Program struct {
 	cfg Config
 
-	// numbers are those of the locks' registers, which the control plane gives them. In the paper a daemon does, and clients remember them.
+	// numbers are those of the locks' registers, which the control plane gives them, in no time. In the paper a daemon does, and clients remember them and have them in their packets: so this is no table of the switch.
 	numbers map[fabric.Addr]int
 
 	// The control plane keeps the last round and the agent Port that began it, also when the switch fails. The register has the round whose packets are executed, or closed.
@@ -28,8 +30,15 @@ type Program struct {
 
 	out fabric.Message // the packet that leaves
 
-	// published: the held bit is that of the published program, for tests.
-	published bool
+	// published are rules of the paper and its program that are not followed here, for tests.
+	published published
+}
+
+// A published rule is one that loses a promise.
+type published struct {
+	held    bool // each packet but FREE marks the lock as held
+	numbers bool // a packet whose number is not greater than the last of its machine is a copy; its sixth word has that number
+	release bool // RELEASE from the agent's machine frees the lock
 }
 
 // A verdict is what the switch has decided: the upper half of an outcome. The lower is the incarnation.
@@ -47,20 +56,43 @@ const (
 // NewProgram returns the decider, in the memory of a switch.
 func NewProgram(cfg Config) (*Program, error) {
 	cfg = cfg.withDefaults()
-	m := pswitch.Memory{Bits: cfg.MemoryBits}
 	p := &Program{cfg: cfg, numbers: map[fabric.Addr]int{}}
-	machines := (int(fabric.MaxCN) + 1) * cfg.Slots
-	var errs [9]error
-	for i, a := range []struct {
-		array    **pswitch.Array
-		n, width int
-	}{{&p.round, 1, 16}, {&p.owner, int(fabric.MaxCN) + 1, 32}, {&p.last, machines, 32}, {&p.bar, cfg.Locks, 1}, {&p.incarnation, cfg.Locks, cfg.IncarnationBits}, {&p.held, cfg.Locks, 1},
-		{&p.shared, cfg.Locks, 1}, {&p.mid, cfg.Locks, 8}, {&p.outcome, machines, 64}} {
-		if *a.array, errs[i] = m.Array(a.n, a.width); errs[i] != nil {
-			return nil, errs[i]
+	var m pswitch.Memory
+	for _, a := range p.arrays(&cfg) {
+		array := m.Array
+		if a.beside {
+			array = m.Beside
+		}
+		var err error
+		if *a.array, err = array(a.n, a.width); err != nil {
+			return nil, fmt.Errorf("fiss: %s: %w", a.name, err)
 		}
 	}
 	return p, nil
+}
+
+// registers are those of an array.
+type registers struct {
+	name     string
+	array    **pswitch.Array
+	n, width int
+	beside   bool // in the stage of the array before
+}
+
+// arrays returns the registers in the order of the stages. Bars have nothing to do with numbers, so both are in one stage.
+func (p *Program) arrays(cfg *Config) []registers {
+	slots := cfg.Machines * cfg.Slots
+	return []registers{
+		{"round", &p.round, 1, 16, false},
+		{"owners", &p.owner, cfg.Machines, 32, false},
+		{"last numbers", &p.last, slots, 32, false},
+		{"bars", &p.bar, cfg.Locks, 1, true},
+		{"incarnations", &p.incarnation, cfg.Locks, cfg.IncarnationBits, false},
+		{"held", &p.held, cfg.Locks, 1, false},
+		{"shared", &p.shared, cfg.Locks, 1, false},
+		{"machines", &p.mid, cfg.Locks, 8, false},
+		{"outcomes", &p.outcome, slots, 64, false},
+	}
 }
 
 // A packet is one on its way through the stages.
@@ -75,6 +107,7 @@ type packet struct {
 	next    opID // msgTransfer
 	inca    uint64
 	free    bool // the lock was
+	dropped bool // it goes nowhere
 	shared  bool // the lock was
 	valid   bool // msgFree, msgTransfer: no holder is missing
 	mid     fabric.CNID
@@ -90,7 +123,7 @@ func (p *Program) Packet(pass *pswitch.Pass, in *fabric.Message) {
 	case in.Kind >= msgBegin && in.Kind <= msgOpen:
 		p.control(pass, in)
 		return
-	case !up(in.Kind) || k.op.slot() >= p.cfg.Slots || !p.serves(&k) || !p.owns(&k):
+	case !up(in.Kind) || k.op.slot() >= p.cfg.Slots || int(k.op.cn()) >= p.cfg.Machines || !p.serves(&k) || !p.owns(&k):
 		return
 	}
 	if p.cfg.Home != nil && p.rounds == 0 {
@@ -152,6 +185,12 @@ func (p *Program) number(l fabric.Addr) (int, bool) {
 
 // count is the first stage: it reports whether the packet is no older than the last operation of its slot.
 func (p *Program) count(k *packet) bool {
+	if p.published.numbers {
+		n := k.in.Body[5]
+		old := k.Update(p.last, int(k.op.cn()), func(old uint64) uint64 { return max(old, n) })
+		k.again = n <= old
+		return true
+	}
 	n := uint64(k.op.number())
 	old := k.Update(p.last, k.reg, func(old uint64) uint64 {
 		if int32(uint32(n)-uint32(old)) > 0 {
@@ -190,18 +229,22 @@ func (p *Program) check(k *packet) {
 
 // holds is the stage of the bits that say that a lock is held.
 func (p *Program) holds(k *packet) {
+	// The published text has this stage before that of the machines, and does not say how it knows them.
+	frees := p.published.release && k.in.Kind == msgRelease && p.mid.Load(k.lock) == uint64(k.op.cn())
 	old := k.Update(p.held, k.lock, func(old uint64) uint64 {
 		switch {
 		case k.again:
 			return old
-		case k.in.Kind == msgAcquire, p.published && k.in.Kind != msgFree:
+		case frees:
+			return 0
+		case k.in.Kind == msgAcquire, p.published.held && k.in.Kind != msgFree:
 			return 1
 		case k.in.Kind == msgFree && k.valid:
 			return 0
 		}
 		return old
 	})
-	k.free = old == 0
+	k.free, k.dropped = old == 0, frees
 }
 
 // modes is the stage of the bits that say that a lock is held by readers.
@@ -258,6 +301,9 @@ func (p *Program) decide(k *packet) {
 	case k.op.try():
 		k.verdict = busy
 	}
+	if p.published.numbers {
+		return
+	}
 	old := k.Update(p.outcome, k.reg, func(old uint64) uint64 {
 		if k.again {
 			return old
@@ -278,7 +324,7 @@ func (p *Program) route(k *packet) {
 		k.Send(c, &p.out)
 	}
 	switch {
-	case k.in.Kind == msgBar:
+	case k.in.Kind == msgBar, k.dropped:
 	case k.in.Kind == msgRelease && k.free:
 		to(fabric.AgentOf(k.op.cn()), msgReleased, 0)
 	case k.in.Kind == msgRelease:

@@ -1,7 +1,9 @@
 package fiss
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -17,6 +19,7 @@ type rig struct {
 	pools   []*Pool // of cn2, cn3, ...
 	under   []sent
 	view    fabric.View
+	sent    map[fabric.CNID]uint64 // packets to the switch
 }
 
 // sent is a message under way.
@@ -36,7 +39,12 @@ func (w wire) ID() fabric.ClientID { return w.id }
 func (w wire) Now() fabric.Time    { return 0 }
 func (w wire) Send(to fabric.ClientID, m *fabric.Message) error {
 	w.r.under = append(w.r.under, sent{to, *m})
-	w.r.under[len(w.r.under)-1].From = w.id
+	x := &w.r.under[len(w.r.under)-1]
+	x.From = w.id
+	if w.r.program.published.numbers && to == fabric.AgentOf(switchAt) && m.Kind != msgTransfer {
+		w.r.sent[w.id.CN()]++
+		x.Body[5] = w.r.sent[w.id.CN()]
+	}
 	return nil
 }
 
@@ -50,7 +58,7 @@ func newRig(t *testing.T, machines int, cfg Config) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, program: program, sw: pswitch.New(program)}
+	r := &rig{t: t, program: program, sw: pswitch.New(program), sent: map[fabric.CNID]uint64{}}
 	r.view.Live.Add(switchAt)
 	for i := range machines {
 		p := newPool(fabric.CNID(2+i), switchAt, cfg)
@@ -159,6 +167,29 @@ func TestLateGrantMakesNoAgent(t *testing.T) {
 	}
 }
 
+// The registers of a million locks, for 1,200 clients too, fit a Tofino with 16 bits for an incarnation, and those of the paper's 1.68 million with 8, as published.
+func TestRegistersFitTheSwitch(t *testing.T) {
+	for _, x := range []struct {
+		cfg    Config
+		width  int
+		stages int
+		kib    uint64
+	}{
+		{Config{}, 16, 12, 4225},
+		{Config{Slots: 3000, Machines: 10}, 16, 12, 3807},
+		{Config{Locks: 1_680_000, IncarnationBits: 8, Slots: 3000, Machines: 10}, 8, 12, 4248},
+		{Config{Locks: 2000, Slots: 400, Machines: 10}, 32, 8, 57},
+	} {
+		stages, bits, err := x.cfg.Registers()
+		if width := x.cfg.withDefaults().IncarnationBits; err != nil || width != x.width || stages != x.stages || bits>>13 != x.kib {
+			t.Errorf("%+v: incarnations of %d bits, %d stages, %d KiB, %v: want %d, %d, %d", x.cfg, width, stages, bits>>13, err, x.width, x.stages, x.kib)
+		}
+	}
+	if _, err := NewProgram(Config{IncarnationBits: 32}); !errors.Is(err, pswitch.ErrMemory) || !strings.Contains(err.Error(), "shared: ") {
+		t.Errorf("a million locks with incarnations of 32 bits: %v", err)
+	}
+}
+
 // As many readers as an incarnation has values are granted by the switch while the agent has heard of none. With 8 bits, as published, the agent
 // then leaves, and a writer is granted the lock beside them. The paper says that 8 bits are more than enough, and bounds the readers by nothing; with 32 bits
 // there would have to be 2^32 of them.
@@ -167,7 +198,7 @@ func TestIncarnationWraps(t *testing.T) {
 		bits   int
 		excess bool
 	}{{8, true}, {32, false}} {
-		r := newRig(t, 4, Config{IncarnationBits: x.bits})
+		r := newRig(t, 4, Config{IncarnationBits: x.bits, Locks: 64})
 		first := r.ask(0, 1, lock.Shared)
 		r.settle()
 		for i := range 256 {
@@ -199,7 +230,7 @@ func TestIncarnationWrapsUnderACopy(t *testing.T) {
 		bits  int
 		leaks bool
 	}{{8, true}, {32, false}} {
-		r := newRig(t, 2, Config{IncarnationBits: x.bits})
+		r := newRig(t, 2, Config{IncarnationBits: x.bits, Locks: 64})
 		r.ask(0, 1, lock.Shared)
 		r.settle()
 		var copied sent
@@ -225,7 +256,7 @@ func TestIncarnationWrapsUnderACopy(t *testing.T) {
 func TestPublishedHeldBitLeaks(t *testing.T) {
 	for _, published := range []bool{true, false} {
 		r := newRig(t, 2, Config{})
-		r.program.published = published
+		r.program.published.held = published
 		k := r.ask(0, 1, lock.Shared)
 		r.settle()
 		r.release(0, k)
@@ -248,35 +279,72 @@ func TestPublishedHeldBitLeaks(t *testing.T) {
 }
 
 // A lost packet that a later one of the same machine overtakes is executed when it is sent anew: operations are numbered by slot. Numbered by server, as
-// published, it is taken for a copy.
+// published, it is taken for a copy, which changes no register and is forwarded like any other: an ACQUIRE is granted, and the lock stays free for others; a FREE is acknowledged, and the lock stays held by nobody.
 func TestOvertakenPacketIsExecuted(t *testing.T) {
-	r := newRig(t, 1, Config{})
-	first := r.ask(0, 1, lock.Exclusive)
-	lost := r.take(msgAcquire)
-	p := r.pools[0]
-	other := &p.slots[p.begin(r.port(0, 2), &lock.Request{Lock: theLock + 64, Mode: lock.Exclusive})]
-	r.settle()
-	r.deliver(lost) // sent anew
-	r.settle()
-	if first.phase != holds || other.phase != holds {
-		t.Errorf("phases %d and %d, want both to hold", first.phase, other.phase)
+	for _, numbers := range []bool{true, false} {
+		r := newRig(t, 2, Config{})
+		r.program.published.numbers = numbers
+		first := r.ask(0, 1, lock.Exclusive)
+		lost := r.take(msgAcquire)
+		second := r.askFor(theLock+64, 0, 2, lock.Exclusive)
+		r.settle()
+		r.deliver(lost) // sent anew
+		r.settle()
+		other := r.ask(1, 1, lock.Exclusive)
+		r.settle()
+		if first.phase != holds || second.phase != holds || (other.phase == holds) != numbers {
+			t.Errorf("numbers by server %v: phases %d and %d, and %d of another machine", numbers, first.phase, second.phase, other.phase)
+		}
+	}
+	for _, numbers := range []bool{true, false} {
+		r := newRig(t, 2, Config{})
+		r.program.published.numbers = numbers
+		first := r.ask(0, 1, lock.Exclusive)
+		r.settle()
+		r.release(0, first)
+		lost := r.take(msgFree)
+		other := r.askFor(theLock+64, 0, 2, lock.Exclusive)
+		r.settle()
+		r.deliver(lost) // sent anew
+		r.settle()
+		if r.held() != numbers || r.pools[0].agents[theLock] != nil || first.phase != idle || other.phase != holds {
+			t.Errorf("numbers by server %v: held %v after FREE, phase %d, the other's %d", numbers, r.held(), first.phase, other.phase)
+		}
+		if numbers {
+			continue // a client would ask for ever
+		}
+		next := r.ask(1, 1, lock.Exclusive)
+		if r.settle(); next.phase != holds {
+			t.Errorf("the next client is in phase %d", next.phase)
+		}
 	}
 }
 
 // A RELEASE from the agent's machine releases its own client's hold and no other: while a GRANT to one client of a machine is under way, another of the machine gives
-// up. By the paper's rule the switch would free the lock beneath the first.
+// up. By the paper's rule, that client sends a RELEASE, and the switch frees the lock beneath the first, and grants it to another machine's client as well.
 func TestGivingUpFreesNoOtherHold(t *testing.T) {
-	r := newRig(t, 2, Config{})
-	first := r.ask(0, 1, lock.Exclusive)
-	r.deliver(r.take(msgAcquire))
-	grant := r.take(msgGranted)
-	second := r.ask(0, 2, lock.Exclusive)
-	r.deliver(r.take(msgAcquire))
-	r.pools[0].giveUp(r.port(0, 2), second)
-	r.deliver(grant)
-	r.settle()
-	if !r.held() || first.phase != holds {
-		t.Errorf("held %v, phase %d: another client's hold has ended", r.held(), first.phase)
+	for _, release := range []bool{true, false} {
+		r := newRig(t, 2, Config{})
+		r.program.published.release = release
+		first := r.ask(0, 1, lock.Exclusive)
+		r.deliver(r.take(msgAcquire))
+		grant := r.take(msgGranted)
+		second := r.ask(0, 2, lock.Exclusive)
+		r.deliver(r.take(msgAcquire))
+		r.take(msgAsk) // it comes late
+		if release {
+			r.pools[0].part(r.port(0, 2), second)
+		} else {
+			r.pools[0].giveUp(r.port(0, 2), second)
+		}
+		r.settle()
+		r.deliver(grant)
+		r.settle()
+		other := r.ask(1, 1, lock.Exclusive)
+		r.settle()
+		if first.phase != holds || (other.phase == holds) != release {
+			t.Errorf("RELEASE after a time-out %v: phases %d and %d", release, first.phase, other.phase)
+		}
 	}
 }
 

@@ -19,8 +19,6 @@ type Config struct {
 	Locks, Queue int
 	// Slots is how many requests and releases a machine may have under way. 0: 256, at most 4096.
 	Slots int
-	// MemoryBits is the switch's register memory. 0: 12 MiB.
-	MemoryBits uint64
 	// Server is that of the other locks, and Device says that the switch is a node of its own, which has no server.
 	Server server.Config
 	Device bool
@@ -36,16 +34,14 @@ const (
 
 // Defaults of Config.
 const (
-	defaultQueue  = Entries / DefaultLocks
-	defaultSlots  = 256
-	defaultMemory = 12 << 23
-	maxQueue      = countMask
+	defaultQueue = Entries / DefaultLocks
+	defaultSlots = 256
+	maxQueue     = countMask
 )
 
 func (c Config) withDefaults() Config {
 	c.Locks, c.Queue = cmp.Or(c.Locks, DefaultLocks), min(cmp.Or(c.Queue, defaultQueue), maxQueue)
 	c.Slots = min(max(cmp.Or(c.Slots, defaultSlots), 2), 1<<slotBits)
-	c.MemoryBits = cmp.Or(c.MemoryBits, defaultMemory)
 	c.Server.Kind, c.Server.Plain = server.Queue, true // tokens are in memory, whoever grants
 	return c
 }

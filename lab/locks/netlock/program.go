@@ -1,6 +1,8 @@
 package netlock
 
 import (
+	"fmt"
+
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/pswitch"
 	"github.com/declock/declock/lock"
@@ -10,7 +12,7 @@ import (
 type Program struct {
 	cfg Config
 
-	// numbers are those of the locks' registers, which the control plane gives them.
+	// numbers are those of the locks' registers: a match-action table that the control plane fills, by the profile before there are packets. Without a profile it is filled as locks are asked for, in no time.
 	numbers map[fabric.Addr]int
 
 	// The register arrays in the order of the stages. seen and outcome have a register for each slot of each machine: its last value, and what has become of
@@ -23,7 +25,7 @@ type Program struct {
 // NewProgram returns the program, in the memory of a switch.
 func NewProgram(cfg Config) (*Program, error) {
 	cfg = cfg.withDefaults()
-	m := pswitch.Memory{Bits: cfg.MemoryBits}
+	var m pswitch.Memory
 	p := &Program{cfg: cfg, numbers: map[fabric.Addr]int{}}
 	slots, entries := (int(fabric.MaxCN)+1)*cfg.Slots, cfg.Locks*cfg.Queue
 	for _, a := range []struct {
@@ -33,7 +35,7 @@ func NewProgram(cfg Config) (*Program, error) {
 		{&p.ops, entries, 64}, {&p.clients, entries, 32}, {&p.outcome, slots, 64}} {
 		var err error
 		if *a.array, err = m.Array(a.n, a.width); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("netlock: %w", err)
 		}
 	}
 	for _, l := range cfg.Hot[:min(len(cfg.Hot), cfg.Locks)] {

@@ -15,4 +15,5 @@ const (
 	_
 	MsgQPLock
 	MsgNetLock
+	MsgFissAck // further ones of MsgFiss
 )
