@@ -79,6 +79,7 @@ type exploring struct {
 	field  *baselineLock // nil: the lock is DecLock's
 
 	register register
+	cohorts  *cohorts // nil: the lock has none
 	// private: see explore.Config
 	private bool
 	// sentBack is how many messages have been sent back.
@@ -106,6 +107,10 @@ func (g *exploring) Observe(e *sim.Event) {
 	case sim.StepRestart, sim.StepServe:
 		g.event(oracle.Event{Kind: oracle.Restarted, Lock: fabric.At(e.Mem, 0)})
 	case sim.StepEffect:
+		if g.cohorts != nil && g.cohorts.effect(e) {
+			g.c.Witness()
+			g.moved = true
+		}
 		if e.Op.Kind.IsAtomic() && e.Op.Addr == g.lock && g.c.Serves(e.Op.Addr.MN(), e.Mem) {
 			g.c.Witness()
 			g.moved = true
@@ -146,6 +151,11 @@ func (g *exploring) event(e oracle.Event) {
 	g.moved = true
 	g.register.follow(&e)
 	g.court.Event(&e)
+	if g.cohorts != nil {
+		if what := g.cohorts.event(&e); what != "" {
+			g.c.Fail(errors.New(what))
+		}
+	}
 	g.tell()
 }
 
@@ -187,6 +197,9 @@ func (x Exploration) buildWith(c *explore.Cluster, last lastOps, drawn *drawing)
 		g.cfg.CQL.RecheckNs = fabric.Millisecond
 	}
 	g.addMemory()
+	if x.Near > 0 && !x.Cancel {
+		g.cohorts = newCohorts(x.Policy, g.lock)
+	}
 	c.SetObserver(g)
 	alike := map[string][]*sim.Task{} // clients of the same node and mode
 	for i, who := range strings.Fields(x.Clients) {
@@ -440,6 +453,9 @@ func (g *exploring) hash() uint64 {
 		}
 		if g.sentBack > 0 {
 			fmt.Fprint(h, g.sentBack)
+		}
+		if g.cohorts != nil {
+			fmt.Fprint(h, g.cohorts.state())
 		}
 		g.state, g.moved = h.Sum64(), false
 	}

@@ -75,6 +75,12 @@ func (c *Config) words() words {
 	return compact
 }
 
+// Words returns where a lock has its tails, of the remote and of the local cohort, and the victim.
+func (c Config) Words() (remoteTail, localTail, victim uint64) {
+	at := c.words()
+	return at.tail[remote], at.tail[local], at.victim
+}
+
 // budget returns that with which a leader of a cohort begins.
 func (c *Config) budget(of cohort) uint32 {
 	b := c.Remote

@@ -123,38 +123,45 @@ func TestLocalClientsUseNoNIC(t *testing.T) {
 
 // Of the remote clients, those in the queue do not touch the memory node while they wait: only the leader does, which waits for the other cohort.
 func TestQueuedRemoteClientsDoNotSpin(t *testing.T) {
-	play(t, qplock.Config{}, func(s *asymmetric) {
-		s.client(true, func(p fabric.Port, l *qplock.Locker) { s.hold(p, l, 0, 200*us) })
-		for i := range 3 {
-			s.client(false, func(p fabric.Port, l *qplock.Locker) {
-				_ = p.Pause(fabric.Time(i) * 10 * us)
-				var h lock.Hold
-				if err := l.Acquire(&h, &lock.Request{Lock: s.lock, Mode: lock.Exclusive}); err != nil {
-					t.Error(err)
-				}
-				chains := p.Stats().Chains
-				if i == 0 && chains < 20 || i > 0 && chains > 2 { // an attempt from null, and one from the tail that it found
-					t.Errorf("remote client %d: %d chains until it was granted", i, chains)
-				}
-				_ = l.Release(&h, nil)
-			})
-		}
-	})
+	for name, cfg := range variants {
+		play(t, cfg, func(s *asymmetric) {
+			s.client(true, func(p fabric.Port, l *qplock.Locker) { s.hold(p, l, 0, 200*us) })
+			for i := range 3 {
+				s.client(false, func(p fabric.Port, l *qplock.Locker) {
+					_ = p.Pause(fabric.Time(i) * 10 * us)
+					var h lock.Hold
+					if err := l.Acquire(&h, &lock.Request{Lock: s.lock, Mode: lock.Exclusive}); err != nil {
+						t.Error(err)
+					}
+					chains := p.Stats().Chains
+					if i == 0 && chains < 20 || i > 0 && chains > 2 { // an attempt from null, and one from the tail that it found
+						t.Errorf("%s: remote client %d: %d chains until it was granted", name, i, chains)
+					}
+					_ = l.Release(&h, nil)
+				})
+			}
+		})
+	}
 }
 
-// What a free lock costs a lone client, by its kind.
+// What a free lock costs a lone client, by its kind. ALock's remote clients swap the victim in by a CAS, and read the whole lock by one READ.
 func TestLoneCosts(t *testing.T) {
-	for _, near := range []bool{true, false} {
-		play(t, qplock.Config{Plain: true}, func(s *asymmetric) {
-			s.client(near, func(p fabric.Port, l *qplock.Locker) {
-				began := p.Now()
-				s.hold(p, l, 0, 0)
-				took, st := p.Now()-began, p.Stats()
-				if near && (st.Local != 5 || took != 5*sim.CX4().CPUAccess) || !near && (st.Total() != 5 || st.Ops[fabric.OpCAS] != 2) {
-					t.Errorf("near %t: %d ns, %+v", near, took, *st)
-				}
+	for _, x := range []struct {
+		cfg      qplock.Config
+		ops, cas uint64 // by NIC
+	}{{qplock.Config{Plain: true}, 5, 2}, {qplock.Config{Plain: true, ALock: true}, 4, 3}} {
+		for _, near := range []bool{true, false} {
+			play(t, x.cfg, func(s *asymmetric) {
+				s.client(near, func(p fabric.Port, l *qplock.Locker) {
+					began := p.Now()
+					s.hold(p, l, 0, 0)
+					took, st := p.Now()-began, p.Stats()
+					if near && (st.Local != 5 || took != 5*sim.CX4().CPUAccess) || !near && (st.Total() != x.ops || st.Ops[fabric.OpCAS] != x.cas) {
+						t.Errorf("ALock %t, near %t: %d ns, %+v", x.cfg.ALock, near, took, *st)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -187,8 +194,9 @@ func TestLeaderGivesUp(t *testing.T) {
 
 // While one of a cohort waits, the other is granted at most as often as its budget says; and as often, if it has as many waiters.
 func TestBudgetBoundsOvertaking(t *testing.T) {
-	for _, near := range []bool{false, true} {
-		cfg := qplock.Config{Local: 3, Remote: 3}
+	for k := range 4 {
+		near := k&1 != 0
+		cfg := qplock.Config{Local: 3, Remote: 3, ALock: k > 1}
 		var order []string
 		play(t, cfg, func(s *asymmetric) {
 			for i := range 12 { // of the cohort that comes first
@@ -216,7 +224,7 @@ func TestBudgetBoundsOvertaking(t *testing.T) {
 			}
 		})
 		if got := fmt.Sprint(order); got != "[a a a b b a a a a a a a a a]" {
-			t.Errorf("near %t: granted in the order %v", near, got)
+			t.Errorf("ALock %t, near %t: granted in the order %v", cfg.ALock, near, got)
 		}
 	}
 }
