@@ -8,7 +8,6 @@ import (
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
-	"github.com/declock/declock/memory/reclaim"
 )
 
 // A tree is copied to a new backup node by node under their locks, level by level from the root, from the left to the right, also through those on other memory nodes: a client that does not know
@@ -107,8 +106,7 @@ func (k *Copy) backups() (memory.Backups, error) {
 func (k *Copy) root() error {
 	c := k.c
 	if k.n.Index == 0 {
-		first, words := reclaim.Records(k.n.Base)
-		if err := k.n.Region.Level(lock.Path(c.l), first, words); err != nil {
+		if err := handle.MirrorRecords(lock.Path(c.l), k.n.Region, k.n.Base); err != nil {
 			return err
 		}
 	}

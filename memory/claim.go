@@ -82,6 +82,9 @@ func (w claimWord) publish() claimWord {
 // kept returns the word of what has been published with w, when it is retired.
 func (w claimWord) kept() claimWord { return makeClaim(claimKept, w.owner(), w.gen(), 0) }
 
+// dropping returns the word of what has been retired with w, while its memory is given back.
+func (w claimWord) dropping() claimWord { return makeClaim(claimDropping, w.owner(), w.gen(), 0) }
+
 // withdrawn returns the word of what was to be used again with w, and stays retired.
 func (w claimWord) withdrawn() claimWord { return makeClaim(claimKept, w.owner(), w.gen()-1, 0) }
 

@@ -257,6 +257,57 @@ func (r *Region) Level(port fabric.Port, first fabric.Addr, words int) error {
 	return r.level(port, first, words, func(there, here uint64) bool { return false })
 }
 
+// LevelBut is Level of words of which a backup may be ahead of the primary, which ahead reports: it stays so.
+func (r *Region) LevelBut(port fabric.Port, first fabric.Addr, words int, ahead func(backup, primary uint64) bool) error {
+	return r.level(port, first, words, ahead)
+}
+
+// Foretell is for a word that changes by CAS at the primary, in memory that may be something else as soon as it has: what it returns makes the word at all backups what it is to be next, before.
+// The memory is what it is while the word at the primary is what it was, read after Foretell; or, if it may be something else all the same, there returns an error, and no word of it is in what comes
+// there then. again: another primary serves, or there are more backups. Without backups it returns nil.
+func (r *Region) Foretell(port fabric.Port) (put func(a fabric.Addr, to uint64, there func() error) (again bool, err error), err error) {
+	b, err := r.Backups(port)
+	if err != nil || !r.Replicated() {
+		return nil, err
+	}
+	return func(a fabric.Addr, to uint64, there func() error) (bool, error) {
+		for i := b.group.N - 1; i >= 0; i-- {
+			if err := b.foretell(i, a, to, there); errors.Is(err, fabric.ErrStaleEpoch) {
+				return true, nil
+			} else if err != nil {
+				return false, err
+			}
+		}
+		now, err := r.Backups(port)
+		return err == nil && !b.Covers(&now), err
+	}, nil
+}
+
+func (b *Backups) foretell(i int, a fabric.Addr, to uint64, there func() error) error {
+	for {
+		ops := []fabric.Op{fabric.Load(a)}
+		if err := b.do(i, ops); err != nil {
+			return err
+		}
+		was := ops[0].Old
+		if b.group.Backups[i].Number == 0 || was == to {
+			return nil
+		}
+		if there != nil {
+			if was == 0 { // it has nothing of that yet, or any more
+				return nil
+			}
+			if err := there(); err != nil {
+				return err
+			}
+		}
+		ops[0] = fabric.CAS(a, was, to)
+		if err := b.do(i, ops); err != nil || ops[0].Swapped() {
+			return err
+		}
+	}
+}
+
 // level is Level of words of which a backup may be ahead of the primary, which ahead reports: it stays so.
 func (r *Region) level(port fabric.Port, first fabric.Addr, words int, ahead func(there, here uint64) bool) error {
 	b, err := r.Backups(port)

@@ -26,7 +26,10 @@ func (r *Region) Retire(port fabric.Port, e *Entry) error {
 }
 
 // Retired returns the entries that have been retired and have memory still.
-func (r *Region) Retired(port fabric.Port) ([]Entry, error) {
+func (r *Region) Retired(port fabric.Port) ([]Entry, error) { return r.retired(port, nil) }
+
+// retired is Retired. It calls cut, if that is not nil, for entries whose memory somebody was to give back.
+func (r *Region) retired(port fabric.Port, cut func(d *directory, i int, st claimWord) error) ([]Entry, error) {
 	d := r.directory(port)
 	defer d.free()
 	if err := d.read(); err != nil {
@@ -34,7 +37,13 @@ func (r *Region) Retired(port fabric.Port) ([]Entry, error) {
 	}
 	var list []Entry
 	for i := range d.r.plan.entries {
-		if d.state(i).state() != claimKept {
+		st := d.state(i)
+		if st.state() == claimDropping && cut != nil {
+			if err := cut(&d, i, st); err != nil {
+				return nil, err
+			}
+		}
+		if st.state() != claimKept {
 			continue
 		}
 		if e, ok := d.retired(i); ok {
@@ -51,17 +60,22 @@ func (d *directory) retired(i int) (Entry, bool) {
 	return e, err == nil
 }
 
-// Free gives the memory of a retired entry back, which is not used any more.
+// Free gives the memory of a retired entry back, which is not used any more. The entry is not retired any more before any of it is something else (Kept).
 func (r *Region) Free(port fabric.Port, e *Entry) error {
 	d := r.directory(port)
 	defer d.free()
 	if err := d.read(); err != nil {
 		return err
 	}
-	if st := d.state(e.slot); st.state() == claimKept && st.gen() == e.gen {
-		return d.clear(e.slot, st)
+	st := d.state(e.slot)
+	if st.state() != claimKept || st.gen() != e.gen {
+		return nil
 	}
-	return nil
+	ok, err := d.cas(e.slot, st, st.dropping())
+	if err == nil && ok {
+		err = d.clear(e.slot, st.dropping())
+	}
+	return err
 }
 
 // Published returns ErrRemoved if an entry is not there any more.
@@ -138,7 +152,7 @@ func FreeRetired(port fabric.Port, among []fabric.MemID, inUse func(first *Entry
 		if err != nil {
 			return err
 		}
-		list, err := r.Retired(port)
+		list, err := r.retired(port, (*directory).clear)
 		if err != nil {
 			return err
 		}

@@ -125,3 +125,34 @@ func TestReuseRace(t *testing.T) {
 		c.Close()
 	}
 }
+
+// Memory that Kept says is kept is all there, at each step of giving it back. If the compute node that gives it back crashes there, the next one that looks for such memory gives back the rest.
+func TestKeptWhileItIsGivenBack(t *testing.T) {
+	for _, crashed := range []bool{false, true} {
+		for k := 0; ; k++ {
+			_, r, p := formatted(t)
+			before, err := r.Used(p)
+			want(t, err, nil)
+			e, _, err := r.Create(p, memory.Spec{Name: "s", Kind: memory.KindStore, Size: 4096})
+			want(t, err, nil)
+			want(t, r.Retire(p, &e), nil)
+			step := &stepPort{Port: p, k: k, between: func() bool {
+				pages, err := r.Pages(p)
+				want(t, err, nil)
+				if err := r.Kept(p, &e); err == nil && pages.Owned(&e) < e.Length {
+					t.Errorf("before operation %d it is kept, and has %d bytes", k, pages.Owned(&e))
+				}
+				return !crashed
+			}}
+			if err := r.Free(step, &e); !step.reached {
+				want(t, err, nil)
+				break
+			}
+			unused := func(*memory.Entry) (bool, error) { return false, nil }
+			want(t, memory.FreeRetired(p, []fabric.MemID{r.Memory()}, unused), nil)
+			if used, err := r.Used(p); err != nil || used != before {
+				t.Fatalf("operation %d, crashed %v: %d bytes are used, %d before: %v", k, crashed, used, before, err)
+			}
+		}
+	}
+}

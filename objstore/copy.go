@@ -8,7 +8,6 @@ import (
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
-	"github.com/declock/declock/memory/reclaim"
 )
 
 // A bucket is copied under its lock, which may be shared: its slots and overflow blocks, and the objects that the slots lead to. While a slot leads to an object, the object's chunk
@@ -98,8 +97,7 @@ func (k *Copy) words() error {
 	path := lock.Path(k.c.l)
 	err := k.n.Region.Level(path, k.n.Base.Add(incarnationOffset), 1)
 	if err == nil && k.n.Index == 0 {
-		first, words := reclaim.Records(k.n.Base)
-		err = k.n.Region.Level(path, first, words)
+		err = handle.MirrorRecords(path, k.n.Region, k.n.Base)
 	}
 	return err
 }

@@ -190,7 +190,7 @@ func (x *copying) dropped() error {
 			return err
 		}
 		if part, _ := e.Part(); part == 0 {
-			if err = mirrorRecords(path, x.region, e.Addr); err != nil {
+			if err = MirrorRecords(path, x.region, e.Addr); err != nil {
 				return err
 			}
 		}

@@ -95,10 +95,7 @@ func (h *Handle) leaveDropped(l lock.Locker, view func() fabric.View) error {
 	}
 	if !h.of.letting.left {
 		h.of.letting.left = true // whatever comes of it: the memory may be another's as soon as the record may be clear
-		err := h.Member.LetGo(func(ops []fabric.Op) error { return lock.Do(l, ops) })
-		if err == nil {
-			err = mirrorRecords(lock.Path(l), h.Parts[0].Region, h.Parts[0].Base)
-		}
+		err := h.endRegistration(l, h.Member.LetGo)
 		if err != nil && !errors.Is(err, lock.ErrMemoryLost) { // else the registration is gone with the memory
 			return err
 		}

@@ -165,19 +165,29 @@ func (h *Handle) join(port fabric.Port) error {
 		return err
 	}
 	if err := h.Published(port); err != nil {
-		return errors.Join(err, h.Member.Retract(port.Do), mirrorRecords(port, first.Region, first.Base))
+		return errors.Join(err, h.Member.Retract(port.Do)) // the memory may be something else: the backups keep what they have
 	}
-	return mirrorRecords(port, first.Region, first.Base)
+	return MirrorRecords(port, first.Region, first.Base)
 }
 
-// mirrorRecords makes the records of the compute nodes at the backups of a first part what they are at the primary: before the compute node that has changed its own takes
-// anything, and before memory that it has let go is given back.
-func mirrorRecords(port fabric.Port, r *memory.Region, base fabric.Addr) error {
+// MirrorRecords makes the records of the compute nodes at the backups of a first part what they are at the primary, before the compute node that has opened its own takes anything. Something keeps
+// the memory meanwhile: that record.
+func MirrorRecords(port fabric.Port, r *memory.Region, base fabric.Addr) error {
 	if !r.Replicated() {
 		return nil
 	}
 	first, words := reclaim.Records(base)
-	return r.Level(port, first, words)
+	return r.LevelBut(port, first, words, reclaim.Ahead)
+}
+
+// endRegistration closes the record of the compute node, by Member.Leave or Member.LetGo: at the backups first, for the memory may be something else when it is closed at the primary.
+func (h *Handle) endRegistration(l lock.Locker, end func(do func([]fabric.Op) error, foretell reclaim.Foretell) error) error {
+	return end(
+		func(ops []fabric.Op) error { return lock.Do(l, ops) },
+		func() (reclaim.Put, error) {
+			return h.Parts[0].Region.Foretell(lock.Path(l))
+		},
+	)
 }
 
 // Published returns an error if a part that has been opened, or is just being opened (join), was removed since. A drop retires the entries first, and looks at the registrations then.
@@ -267,11 +277,7 @@ func (h *Handle) leave(w *slab.Worker, l lock.Locker, dropped bool) error {
 		return err
 	}
 	k := h.of.kind
-	err := h.Member.Leave(func(ops []fabric.Op) error { return lock.Do(l, ops) })
-	if err == nil {
-		err = mirrorRecords(lock.Path(l), h.Parts[0].Region, h.Parts[0].Base)
-	}
-	if err != nil {
+	if err := h.endRegistration(l, h.Member.Leave); err != nil {
 		return k.Wrap(err)
 	}
 	if !dropped {

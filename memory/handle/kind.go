@@ -124,10 +124,8 @@ func (k *Kind) MarkCrashed(port fabric.Port, r *memory.Region, e *memory.Entry) 
 	if which, _, err := k.PartOf(e); err != nil || which != 0 {
 		return nil // the first part has the records
 	}
-	err := reclaim.MarkCrashed(port, e.Addr, func() error { return r.Kept(port, e) })
-	if err == nil {
-		err = mirrorRecords(port, r, e.Addr)
-	}
+	err := reclaim.MarkCrashed(port, e.Addr, func() error { return r.Kept(port, e) },
+		func() (reclaim.Put, error) { return r.Foretell(port) })
 	if errors.Is(err, memory.ErrRemoved) {
 		err = nil
 	}

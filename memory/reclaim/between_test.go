@@ -24,7 +24,7 @@ var meanwhile = []struct {
 }{
 	{"a member leaves", func(w *world) (alive, found []int) {
 		w.pass(2, 1, len(w.mine[2].free))
-		if err := w.mine[2].m.Leave(w.mine[2].Do); err != nil {
+		if err := w.mine[2].m.Leave(w.mine[2].Do, nil); err != nil {
 			w.t.Fatal(err)
 		}
 		return []int{0, 1}, []int{3}

@@ -22,7 +22,7 @@ func TestInUseByNodeThatJustJoined(t *testing.T) {
 	w := newWorld(t, 2)
 	defer w.c.Close()
 	w.kill(1, 0)
-	if err := w.mine[0].m.Leave(w.mine[0].Do); err != nil {
+	if err := w.mine[0].m.Leave(w.mine[0].Do, nil); err != nil {
 		t.Fatal(err)
 	}
 	if used, err := InUse(w.mine[0].port, w.base, w.cns[0].View); err != nil || used {

@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -116,7 +117,7 @@ func (m *Member) Join(port fabric.Port, base fabric.Addr, there func() error) er
 	m.incarnation = incarnation(port.Rand()) & incarnationMask
 	err := m.change(port.Do, there, func(old recordWord) (recordWord, bool) {
 		return makeRecord(old.open() || old.owes(), m.incarnation, 0), true // if it is open, one with this number has crashed
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}
@@ -130,8 +131,18 @@ func (m *Member) Join(port fabric.Port, base fabric.Addr, there func() error) er
 // Retract undoes a Join after which the store or tree was found to be removed: its memory may be something else already.
 func (m *Member) Retract(do func([]fabric.Op) error) error {
 	m.forget()
-	return m.change(do, nil, m.closing)
+	return m.change(do, nil, m.closing, nil)
 }
+
+// A Put makes the word at an address at the backups what it is to be at the primary next. there is as for Join. again: the primary or the backups are others by now, and all is to be done again.
+type Put = func(a fabric.Addr, to uint64, there func() error) (again bool, err error)
+
+// A Foretell is called before a record is read that is to be closed: once it is that at the primary, the memory may be something else, and nothing must be written there any more. So a record is
+// closed at the backups first, and opened at the primary first. A nil Foretell, and a nil Put, is of memory that is not replicated.
+type Foretell func() (Put, error)
+
+// mostAgain bounds how often a record is read again because the memory nodes have changed.
+const mostAgain = 16
 
 // closing returns what the record is to be when the registration ends: false if it is not open, or another's.
 func (m *Member) closing(w recordWord) (recordWord, bool) {
@@ -139,9 +150,16 @@ func (m *Member) closing(w recordWord) (recordWord, bool) {
 }
 
 // change changes the compute node's record, if it is to be: to returns the word for the present one. there, if not nil, is asked between the reading and each attempt.
-func (m *Member) change(do func([]fabric.Op) error, there func() error, to func(recordWord) (recordWord, bool)) error {
+func (m *Member) change(do func([]fabric.Op) error, there func() error, to func(recordWord) (recordWord, bool), foretell Foretell) error {
 	a := m.record(m.cn)
-	for {
+	for again := 0; ; {
+		var put Put
+		if foretell != nil {
+			var err error
+			if put, err = foretell(); err != nil {
+				return err
+			}
+		}
 		old, err := execute(do, "record", fabric.Load(a))
 		if err != nil {
 			return err
@@ -155,6 +173,14 @@ func (m *Member) change(do func([]fabric.Op) error, there func() error, to func(
 				return err
 			}
 		}
+		if put != nil {
+			if others, err := put(a, uint64(w), there); err != nil {
+				return err
+			} else if others && again < mostAgain {
+				again++
+				continue
+			}
+		}
 		was, err := execute(do, "record", fabric.CAS(a, old, uint64(w)))
 		if err != nil || was == old {
 			return err
@@ -164,14 +190,19 @@ func (m *Member) change(do func([]fabric.Op) error, there func() error, to func(
 
 // MarkCrashed notes, if a compute node with the number of a Port's has crashed with the store or tree open whose first part's memory begins at
 // base, that what it had is to be found. A compute node that joins the cluster calls it before it opens the store or tree: else others would wait for it. there is as for Join.
-func MarkCrashed(port fabric.Port, base fabric.Addr, there func() error) error {
+func MarkCrashed(port fabric.Port, base fabric.Addr, there func() error, foretell Foretell) error {
 	m := &Member{base: base.Add(Offset), cn: port.ID().CN()}
-	first := true
+	var seen recordWord
 	return m.change(port.Do, there, func(w recordWord) (recordWord, bool) {
-		again := !first
-		first = false
-		return w.crashed(), w.open() && !again // if it has changed, it has been looked after
-	})
+		seen = cmp.Or(seen, w)
+		return w.crashed(), w.open() && w == seen // if it has changed, it has been looked after
+	}, foretell)
+}
+
+// Ahead reports whether a backup has a record that is closed, or is about to be, at a primary that has it open.
+func Ahead(backup, primary uint64) bool {
+	b, p := recordWord(backup), recordWord(primary)
+	return !b.open() && p.open() && b.incarnation() == p.incarnation()
 }
 
 // InUse reports whether a compute node has the store or tree open whose first part's memory begins at base. view, if it is not nil, returns the live
@@ -213,16 +244,16 @@ func (m *Member) record(cn fabric.CNID) fabric.Addr { return m.base.Add(recordsA
 // Leave ends the registration, after the last block has been given back. A round that is under way ends with it:
 // what this member remembers no other knows. If it has lost blocks, the registration stays, until others see that this compute node
 // has left the cluster, and look for them: then nothing that it was at takes effect any more. do executes a chain.
-func (m *Member) Leave(do func([]fabric.Op) error) error {
+func (m *Member) Leave(do func([]fabric.Op) error, foretell Foretell) error {
 	if m.losses() > 0 {
 		return nil
 	}
-	return m.LetGo(do)
+	return m.LetGo(do, foretell)
 }
 
 // LetGo is Leave for a store or tree that has been dropped: lost blocks do not count, since nothing that this compute node was at can take
 // effect any more.
-func (m *Member) LetGo(do func([]fabric.Op) error) error {
+func (m *Member) LetGo(do func([]fabric.Op) error, foretell Foretell) error {
 	m.lead = nil
 	for {
 		w, err := m.loadRound(do)
@@ -237,7 +268,7 @@ func (m *Member) LetGo(do func([]fabric.Op) error) error {
 		}
 	}
 	m.forget()
-	return m.change(do, nil, m.closing)
+	return m.change(do, nil, m.closing, foretell)
 }
 
 func (m *Member) loadRound(do func([]fabric.Op) error) (roundWord, error) {

@@ -265,7 +265,7 @@ func TestLeavingMemberEndsTheRound(t *testing.T) {
 			w.mine[2].m.Touch(0, off)
 		}
 		w.mine[2].free = nil
-		if err := w.mine[2].m.Leave(w.mine[2].Do); err != nil {
+		if err := w.mine[2].m.Leave(w.mine[2].Do, nil); err != nil {
 			t.Fatal(err)
 		}
 		if w.mine[0].m.lead != nil {
@@ -295,7 +295,7 @@ func TestANumberThatIsUsedAgainOwes(t *testing.T) {
 func TestANumberOwesUntilItIsFound(t *testing.T) {
 	w := newWorld(t, 2)
 	second := w.join(1)
-	if err := second.m.Leave(second.Do); err != nil {
+	if err := second.m.Leave(second.Do, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.mine = append(w.mine, w.join(1)) // the third
@@ -327,7 +327,7 @@ func TestAForcedRoundThatIsBrokenIsBegunAgain(t *testing.T) {
 		w.tend(1, 0)
 		w.tend(steps, 1, 0)
 		w.pass(2, 1, len(w.mine[2].free))
-		if err := w.mine[2].m.Leave(w.mine[2].Do); err != nil {
+		if err := w.mine[2].m.Leave(w.mine[2].Do, nil); err != nil {
 			t.Fatal(err)
 		}
 		w.tend(20, 0, 1)
@@ -341,7 +341,7 @@ func TestAForcedRoundThatIsBrokenIsBegunAgain(t *testing.T) {
 
 func TestJoiningNodeMarksItsNumberCrashed(t *testing.T) {
 	w := newWorld(t, 2)
-	if err := MarkCrashed(w.mine[1].port, w.base, nil); err != nil {
+	if err := MarkCrashed(w.mine[1].port, w.base, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.tend(20, 0)
@@ -356,7 +356,7 @@ func TestLostBlocksStayTheirOwnersUntilItLeaves(t *testing.T) {
 	w.mine[1].m.Force()
 	w.tend(20, 1, 0)
 	w.wantFound("lost")
-	if err := w.mine[0].m.Leave(w.mine[0].Do); err != nil {
+	if err := w.mine[0].m.Leave(w.mine[0].Do, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.kill(0, 1)

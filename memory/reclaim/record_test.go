@@ -44,10 +44,10 @@ func TestRecordInMemoryThatIsUsedAgain(t *testing.T) {
 		mine := w.mine[1].port
 		a = w.base.Add(Offset + recordsAt + 8*uint64(mine.ID().CN()))
 		want = use(w.c.PeekWord(a))
-		if err := MarkCrashed(mine, w.base, w.reused(a, use)); err != nil && !errors.Is(err, errGone) || w.c.PeekWord(a) != want {
+		if err := MarkCrashed(mine, w.base, w.reused(a, use), nil); err != nil && !errors.Is(err, errGone) || w.c.PeekWord(a) != want {
 			t.Errorf("%s: mark crashed: %v, the word is %#x, want %#x", name, err, w.c.PeekWord(a), want)
 		}
-		if err := MarkCrashed(mine, w.base, func() error { return errGone }); err != nil && !errors.Is(err, errGone) || w.c.PeekWord(a) != want {
+		if err := MarkCrashed(mine, w.base, func() error { return errGone }, nil); err != nil && !errors.Is(err, errGone) || w.c.PeekWord(a) != want {
 			t.Errorf("%s: mark crashed of what is gone: %v, the word is %#x, want %#x", name, err, w.c.PeekWord(a), want)
 		}
 	}
