@@ -64,6 +64,8 @@ type Micro struct {
 	// adds to them (paper, appendix C). 0 means 1, and nothing.
 	MessageScale   float64
 	MessageExtraNs fabric.Time
+	// ServerNs is what a worker of a server takes for a request, of locks that have servers. 0: locks.ServerNs.
+	ServerNs fabric.Time
 	// Tune changes constants of the model: "LocalWake=1650,Pipe=32" (fields of sim.NIC). "" leaves them as they are.
 	Tune string
 	// CoreClients is how many clients share a core and its queue pair; 0: 2, as in the model.
@@ -167,6 +169,7 @@ func (m *Micro) validate(bad error) error {
 	check(m.WarmupNs >= 0 && m.WindowNs >= 0 && m.WindowNs <= 600*fabric.Second && m.LeastNs >= 0 && m.LeastNs <= 600*fabric.Second, "window of %d ns after %d ns of warm-up: want up to 600 s", m.WindowNs, m.WarmupNs)
 	check(m.Rate >= 0 && m.Rate <= 1e9 && !math.IsNaN(m.Rate), "%v operations per second: want 0 (closed loop) to 1e9", m.Rate)
 	check(m.MessageScale > 0 && m.MessageScale <= 1000, "messages stretched by %v: want more than 0, to 1000", m.MessageScale)
+	check(m.ServerNs >= 0 && m.ServerNs <= fabric.Second, "%d ns for a request of a server: want 0 to 1 s", m.ServerNs)
 	check(m.MessageExtraNs >= 0 && m.MessageExtraNs <= fabric.Second, "messages %d ns longer: want 0 to 1 s", m.MessageExtraNs)
 	check(m.CoreClients >= 0 && m.CoreClients <= clientsPerCN, "%d clients share a core: want 0 (as in the model) to %d", m.CoreClients, clientsPerCN)
 	check(m.Capacity == 0 || m.Capacity >= 2 && m.Capacity&(m.Capacity-1) == 0, "queue capacity %d: want a power of two from 2", m.Capacity)

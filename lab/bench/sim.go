@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -41,7 +42,7 @@ func Sim(ctx context.Context, m Micro) (*Result, error) {
 // build makes the cluster and its clients. Clients are dealt out evenly.
 func (s *simRun) build() error {
 	m := &s.m
-	sys, err := m.system(fabric.At(0, counterOffset), locks.ServerNs)
+	sys, err := m.system(fabric.At(0, counterOffset), cmp.Or(m.ServerNs, locks.ServerNs))
 	if err != nil {
 		return err
 	}

@@ -69,6 +69,7 @@ func microCommand(env *command.Env) *cli.Command {
 			&cli.StringFlag{Name: "tune", Usage: "change `CONSTANTS` of the model, with commas: LocalWake=1650,Pipe=32 (go doc ./fabric/sim NIC has them)", Destination: &o.Tune},
 			&cli.Float64Flag{Name: "message-scale", Usage: "stretches messages between compute nodes", Value: 1, Destination: &o.MessageScale},
 			command.TimeFlag(&o.MessageExtraNs, "message-extra", "added to each message between compute nodes"),
+			command.TimeFlag(&o.ServerNs, "server", "what a worker of a server takes for a request, of locks that have servers (default: 1us)"),
 			command.CountFlag(&o.Capacity, "capacity", 0, 0, 2048, "length of DecLock's queues, a power of two; 0: what the compute nodes need"),
 			command.CountFlag(&o.Seed, "seed", 1, 0, math.MaxUint64, "the first seed"),
 			command.CountFlag(&o.runs, "seeds", 1, 1, 1000, "runs, each of its own seed"),
@@ -130,7 +131,7 @@ func (o *microOptions) fits(c *cli.Context) error {
 	if o.MessageScale == 0 {
 		return exit.Errorf(exit.Usage, "--message-scale must be more than 0, to 1000; 1 leaves messages as they are")
 	}
-	for _, name := range []string{"nic", "tune", "message-scale", "message-extra"} {
+	for _, name := range []string{"nic", "tune", "message-scale", "message-extra", "server"} {
 		if o.net.Cluster != "" && c.IsSet(name) {
 			return exit.Errorf(exit.Usage, "--%s is of the simulator's model: leave it out, or --cluster", name)
 		}
@@ -166,6 +167,9 @@ func (o *microOptions) config() map[string]any {
 		window, warmup = real.WindowNs, real.WarmupNs
 	} else {
 		config["nic_model"] = bench.ModelNote
+	}
+	if m.ServerNs > 0 {
+		config["server_ns"] = m.ServerNs
 	}
 	config["window_us"], config["warmup_us"] = float64(window)/1e3, float64(warmup)/1e3
 	return config
