@@ -34,6 +34,8 @@ type baselineLock struct {
 	served bool
 	// cycles: Scenario.CountMax is how many tickets it draws until it resets its counters.
 	cycles bool
+	// updates: its Lockers are lock.Upgraders. slots: a lease has several slots, if a client asks for a longer one.
+	updates, slots bool
 	// class is its own, which the others do not have: its lock needs something that theirs do not. "": those of all.
 	class Class
 	// layout is where a lock's bytes are. Data begins behind them.
@@ -50,11 +52,11 @@ var baselineLocks = []baselineLock{
 	{name: "cas-backoff", layout: cas.Config{}.Layout(), join: always(locks.CAS(cas.Config{BackoffMinNs: 500, BackoffMaxNs: 8000}))},
 	{name: "sherman", layout: cas.Config{}.Layout(), join: always(locks.Sherman(cas.Config{}, false))},
 	{name: "mcs", layout: mcs.Config{}.Layout(), atomics: true, fair: 2, join: always(locks.MCS(mcs.Config{}))},
-	{name: "dslr", layout: dslr.Config{}.Layout(), crashable: true, cycles: true, fair: 12, join: joinDSLR(dslr.Dynamic)},
-	{name: "dslr+", layout: dslr.Config{}.Layout(), crashable: true, cycles: true, fair: 4, join: joinDSLR(dslr.Truncated)},
+	{name: "dslr", layout: dslr.Config{}.Layout(), crashable: true, cycles: true, updates: true, fair: 12, join: joinDSLR(dslr.Config{Wait: dslr.Dynamic})},
+	{name: "dslr+", layout: dslr.Config{}.Layout(), crashable: true, cycles: true, updates: true, fair: 4, join: joinDSLR(dslr.Config{Wait: dslr.Truncated})},
 	{name: "shift", layout: shift.Layout, atomics: true, crashable: true, fair: 8, join: joinShift(false)},
 	{name: "shift-artifact", layout: shift.Layout, atomics: true, crashable: true, fair: 8, join: joinShift(true)},
-	{name: "drtm", layout: drtm.Config{}.Layout(), crashable: true, synced: true, join: always(locks.DrTM(drtm.Config{LeaseNs: 400 * fabric.Microsecond, Half: true, RetryNs: 5 * fabric.Microsecond}))},
+	{name: "drtm", layout: drtm.Config{}.Layout(), crashable: true, synced: true, join: joinDrTM(false)},
 	{name: "rmarw", layout: rmarw.Config{}.Layout(), atomics: true, join: joinRMARW},
 	{name: "rpc", layout: server.Layout, crashable: true, served: true, join: always(locks.Server(server.Config{Kind: server.Retry}))},
 	{name: "server", layout: server.Layout, crashable: true, served: true, fair: 4, join: always(locks.Server(server.Config{Kind: server.Queue}))},
@@ -70,6 +72,23 @@ var baselineLocks = []baselineLock{
 		return locks.Server(server.Config{Kind: server.Queue, Homes: s.CNs})
 	}},
 	{name: "alock", layout: qplock.Config{ALock: true}.Layout(), class: Near, join: joinQPLock(true)},
+	{name: "dslr:slots", layout: dslr.Config{}.Layout(), class: Updates, crashable: true, cycles: true, updates: true, slots: true, join: joinDSLR(dslr.Config{MultiSlot: true})},
+	{name: "dslr+-overflow", layout: dslr.Config{}.Layout(), class: Updates, crashable: true, cycles: true, updates: true, join: joinDSLR(dslr.Config{Wait: dslr.Overflowing})},
+	{name: "dslr:busy", layout: dslr.Config{}.Layout(), class: Variants, cycles: true, join: joinDSLR(dslr.Config{Wait: dslr.Busy})},
+	{name: "cas-cas", layout: cas.Config{}.Layout(), class: Variants, join: always(locks.CAS(cas.Config{ReleaseByCAS: true}))},
+	{name: "sherman+notes", layout: cas.Config{}.Layout(), class: Variants, join: always(locks.Sherman(cas.Config{}, true))},
+	{name: "drtm:half", layout: drtm.Config{}.Layout(), class: Variants, synced: true, join: joinDrTM(true)},
+	{name: "parlock:ro", layout: server.Layout, class: Variants, join: func(s *Scenario) func(fabric.Node) *locks.Node {
+		return locks.Server(server.Config{Kind: server.ReadersFirst, Homes: s.CNs})
+	}},
+	{name: "parlock:local", layout: server.Layout, class: SwitchedLocal, join: func(s *Scenario) func(fabric.Node) *locks.Node {
+		return locks.NearServer(server.Config{Kind: server.Queue, Homes: s.CNs})
+	}},
+	{name: "fiss:local", layout: fiss.Config{}.Layout(), class: SwitchedLocal, join: func(s *Scenario) func(fabric.Node) *locks.Node {
+		local := *s
+		local.Local = 1
+		return locks.Fiss(local.fiss())
+	}},
 }
 
 // baselineOf returns the lock of a name, or nil.
@@ -90,10 +109,15 @@ func (f *baselineLock) room(y cql.Layout) uint64 {
 	return size
 }
 
-// baselineNames lists the locks that can do what is wanted of them.
-func baselineNames(can func(*baselineLock) bool) (names []string) {
+// baselineNames lists the locks of classes Field, FieldFair and FieldCrash that can do what is wanted of them.
+func baselineNames(can func(*baselineLock) bool) []string {
+	return namesOf(func(f *baselineLock) bool { return f.class == "" && can(f) })
+}
+
+// namesOf lists locks.
+func namesOf(wanted func(*baselineLock) bool) (names []string) {
 	for i := range baselineLocks {
-		if baselineLocks[i].class == "" && can(&baselineLocks[i]) {
+		if wanted(&baselineLocks[i]) {
 			names = append(names, baselineLocks[i].name)
 		}
 	}
@@ -105,9 +129,19 @@ func always(join func(fabric.Node) *locks.Node) func(*Scenario) func(fabric.Node
 	return func(*Scenario) func(fabric.Node) *locks.Node { return join }
 }
 
-func joinDSLR(w dslr.Wait) func(*Scenario) func(fabric.Node) *locks.Node {
+func joinDSLR(cfg dslr.Config) func(*Scenario) func(fabric.Node) *locks.Node {
 	return func(s *Scenario) func(fabric.Node) *locks.Node {
-		return locks.DSLR(dslr.Config{Wait: w, LeaseNs: s.LeaseNs, CountMax: uint16(s.CountMax)})
+		cfg := cfg
+		cfg.LeaseNs, cfg.CountMax = s.LeaseNs, uint16(s.CountMax)
+		return locks.DSLR(cfg)
+	}
+}
+
+// joinDrTM has readers join a lease of which half is left, wherever time passes between grant and release: any other may be over then. In exploration
+// it does not.
+func joinDrTM(half bool) func(*Scenario) func(fabric.Node) *locks.Node {
+	return func(s *Scenario) func(fabric.Node) *locks.Node {
+		return locks.DrTM(drtm.Config{LeaseNs: 400 * fabric.Microsecond, Half: half || s.Clients > 0, RetryNs: 5 * fabric.Microsecond})
 	}
 }
 
@@ -168,12 +202,16 @@ func (s *Scenario) field(d *drawer) {
 		s.switchedLocal(d)
 	case SwitchedLoss:
 		s.switchedLoss(d)
+	case Updates:
+		s.updates(d)
 	default:
 		switch s.Class {
 		case Near:
 			s.Lock, s.Near = pick(d, "qplock", "alock"), d.between(1, s.CNs)
 		case Homes:
 			s.Lock = "parlock"
+		case Variants:
+			s.Lock = pick(d, namesOf(func(f *baselineLock) bool { return f.class == Variants })...)
 		default:
 			s.Lock = pick(d, baselineNames(func(*baselineLock) bool { return true })...)
 		}

@@ -33,6 +33,7 @@ type client struct {
 	began  fabric.Time // when the last acquisition, or operation of the store, began
 	round  int
 
+	unupgraded int       // lock + 1, of which its upgrade was lost
 	met        []meeting // by memory node, if memory may be lost
 	oldAddress bool      // it asks by an address of memory that is gone
 	heard      int       // how often it has heard of lost memory otherwise
@@ -58,15 +59,8 @@ func (c *client) lockRounds() {
 			r.Mode = lock.Shared
 		}
 		which := int(c.d.Uint64n(uint64(s.Locks)))
-		cancelAfter := fabric.Time(-1)
-		switch {
-		case c.d.percent(s.Try):
-			r.Try = true
-		case c.d.percent(s.Deadline):
-			r.Deadline = c.port.Now() + 1 + c.d.time(s.WaitNs)
-		case c.d.percent(s.Cancel):
-			cancelAfter = c.d.time(s.WaitNs)
-		}
+		cancelAfter := c.givesUp(&r)
+		which = c.asksFor(&r, which)
 		if s.Sit == 1 && r.Mode == lock.Exclusive && !r.Try && cancelAfter < 0 { // another holds the lock until this one is done
 			r.Deadline = c.port.Now() + 1 + c.d.time(max(s.WaitNs, fabric.Microsecond))
 		}
@@ -76,7 +70,7 @@ func (c *client) lockRounds() {
 		}
 		if held {
 			c.sleep(c.d.time(s.HoldNs))
-			if !c.release(which) {
+			if held, ok = c.upgrades(which, cancelAfter >= 0); !ok || held && !c.release(which) {
 				return
 			}
 		}
@@ -84,6 +78,23 @@ func (c *client) lockRounds() {
 			c.sleep(c.d.time(s.ThinkNs))
 		}
 	}
+	if what := baselineOf(s.Lock).takesForCrashed(c.k); what != "" && len(s.Plan) == 0 {
+		c.w.object("tickets", what)
+	}
+}
+
+// givesUp draws whether and when a client gives a request up. It returns when it is interrupted, negative is never.
+func (c *client) givesUp(r *lock.Request) (cancelAfter fabric.Time) {
+	s := &c.w.s
+	switch {
+	case c.d.percent(s.Try):
+		r.Try = true
+	case c.d.percent(s.Deadline):
+		r.Deadline = c.port.Now() + 1 + c.d.time(s.WaitNs)
+	case c.d.percent(s.Cancel):
+		return c.d.time(s.WaitNs)
+	}
+	return -1
 }
 
 // report passes an event to the court, unless the node has been fenced: another may have its number.

@@ -110,6 +110,11 @@ const (
 	SwitchedLocal Class = "switchedlocal"
 	// SwitchedLoss: as Switched, SwitchedCrash, SwitchedLeave or with locks that are at compute nodes, while messages between compute nodes, too, are lost, come twice, late and out of order. By name, as StoreOpen.
 	SwitchedLoss Class = "switchedloss"
+	// Updates: as Field or FieldCrash, with DSLR's variants, also those that Field does not draw: clients acquire for update, are upgraded or not, and ask for leases of
+	// several slots. By name, as StoreOpen.
+	Updates Class = "updates"
+	// Variants: as Field, with variants of the baseline locks that Field does not draw. By name, as StoreOpen.
+	Variants Class = "variants"
 )
 
 // Classes lists all classes.
@@ -125,7 +130,7 @@ func ParseClasses(list string) ([]Class, error) {
 	}
 	var out []Class
 	for n := range strings.SplitSeq(list, ",") {
-		if all := append(Classes(), StoreOpen, StoreRuns, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal, SwitchedLoss); !slices.Contains(all, Class(n)) {
+		if all := append(Classes(), StoreOpen, StoreRuns, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal, SwitchedLoss, Updates, Variants); !slices.Contains(all, Class(n)) {
 			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, all)
 		}
 		out = append(out, Class(n))
@@ -172,7 +177,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	s.ThinkNs = pick(d, 0, fabric.Microsecond, 20*fabric.Microsecond)
 	s.layoutFor(d)
 	s.shape(d)
-	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal, SwitchedLoss}, class) {
+	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal, SwitchedLoss, Updates, Variants}, class) {
 		s.field(d)
 		s.drawNews(seed)
 		s.strays(seed)

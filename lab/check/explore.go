@@ -20,6 +20,12 @@ import (
 	"github.com/declock/declock/timesync"
 )
 
+// slotLeaseNs is the length of a slot in exploration: leases do not end.
+const slotLeaseNs = fabric.Forever / 256
+
+// modes are those of clients, by the letter of their word.
+var modes = map[byte]lock.Mode{'s': lock.Shared, 'x': lock.Exclusive, 'u': lock.Update, 'g': lock.Update}
+
 // Bounds of an exploration; 0 is none.
 type Bounds struct {
 	States int
@@ -145,7 +151,7 @@ func (g *exploring) event(e oracle.Event) {
 	if g.drawn != nil {
 		g.drawn.picture.Report(&e, "lock")
 	}
-	if e.Kind != oracle.Requested { // no judge here takes note of it
+	if e.Kind != oracle.Requested || g.x.updates() { // else no judge here takes note of it
 		g.c.Witness()
 	}
 	g.moved = true
@@ -207,16 +213,14 @@ func (x Exploration) buildWith(c *explore.Cluster, last lastOps, drawn *drawing)
 		for len(g.nodes) < cn {
 			g.addNode(policy)
 		}
-		mode := lock.Shared
-		if who[1] == 'x' {
-			mode = lock.Exclusive
-		}
-		n := g.nodes[cn-1]
+		mode, n := modes[who[1]], g.nodes[cn-1]
 		if who[1] == 'r' {
 			c.Go(n.sim, fmt.Sprintf("%d.%d reads", cn, i+1), func(p fabric.Port) { g.reader(n, p) })
 			continue
 		}
-		t := c.Go(n.sim, fmt.Sprintf("%d.%d %v", cn, i+1, mode), func(p fabric.Port) { g.client(n, p, mode, i == 0) })
+		t := c.Go(n.sim, fmt.Sprintf("%d.%d %v", cn, i+1, mode), func(p fabric.Port) {
+			g.client(n, &turn{k: g.locker(n, p), mode: mode, upgrades: who[1] == 'g', leaseNs: g.leaseOf(i), first: i == 0})
+		})
 		if i >= x.Crashes && (i > 0 || !x.Cancel && !x.Reset) {
 			alike[who] = append(alike[who], t)
 		}
@@ -242,6 +246,14 @@ func (x Exploration) buildWith(c *explore.Cluster, last lastOps, drawn *drawing)
 	g.cut()
 	c.HashWith(g.hash)
 	c.AtEnd(g.atEnd)
+}
+
+// leaseOf returns for how long a lease the i-th client asks, from 0: of one slot more than the one before, where there are several.
+func (g *exploring) leaseOf(i int) fabric.Time {
+	if g.field == nil || !g.field.slots {
+		return 0
+	}
+	return fabric.Time(i+1) * slotLeaseNs
 }
 
 // cut has any link between two compute nodes be cut at some point.
@@ -272,10 +284,9 @@ func (g *exploring) use() {
 	if err != nil {
 		panic(err)
 	}
-	k := g.locker(n, p)
-	t := &turn{k: k}
+	t := &turn{k: g.locker(n, p), mode: lock.Exclusive}
 	for t.round = range g.x.Used {
-		g.play(t, lock.Exclusive)
+		g.play(t)
 	}
 	_ = p.Close()
 	if g.field == nil {
@@ -297,7 +308,11 @@ func (g *exploring) leaveEntries(by fabric.ClientID) {
 func (g *exploring) addNode(p hier.Policy) {
 	n := &node{sim: g.c.AddCN(), table: newTable(p), clock: new(timesync.Clock)}
 	if g.field != nil {
-		n.field = g.field.join(&Scenario{LeaseNs: fabric.Forever / 8, CNs: g.x.cns()})(n.sim)
+		s := &Scenario{LeaseNs: fabric.Forever / 8, CNs: g.x.cns(), CountMax: g.x.CountMax}
+		if g.field.slots {
+			s.LeaseNs = slotLeaseNs
+		}
+		n.field = g.field.join(s)(n.sim)
 	} else {
 		n.agent = hier.NewAgent(n.table, n.sim, n.clock, g.cfg, hier.SyncConfig{})
 		if !g.private {
@@ -335,9 +350,13 @@ func (n *node) shares(dst []byte) []byte {
 
 // A turn is the acquisitions and releases of one client.
 type turn struct {
-	k      lock.Locker
-	first  bool
-	round  int
+	k        lock.Locker
+	mode     lock.Mode
+	upgrades bool        // once it holds for update
+	leaseNs  fabric.Time // for how long a lease it asks
+	first    bool
+	round    int
+
 	hold   lock.Hold
 	ask    lock.Request
 	reads  [1]fabric.Op
@@ -347,24 +366,27 @@ type turn struct {
 }
 
 // client is one client: its cell is one word behind the lock.
-func (g *exploring) client(n *node, p fabric.Port, mode lock.Mode, first bool) {
-	if first && g.x.Cancel {
+func (g *exploring) client(n *node, t *turn) {
+	p := t.k.Port()
+	if t.first && g.x.Cancel {
 		g.c.SometimeInterrupt(p)
 	}
-	if first && g.x.Reset {
+	if t.first && g.x.Reset {
 		cql.NewClient(p, n.sim, g.cfg.Layout, g.cfg.CQL, new(lock.Stats)).AskReset(g.lock, 0, cql.Corruption)
 	}
-	t := &turn{k: g.locker(n, p), first: first}
 	for t.round = range g.x.Rounds {
 		if g.forgets(n) {
 			g.c.Forget(uint64(t.round))
 		}
-		for !g.play(t, mode) { // the memory node has restarted: it asks again
+		for !g.play(t) { // the memory node has restarted: it asks again
 			_ = p.Pause(p.Now() + fabric.Millisecond)
 		}
 	}
 	if g.forgets(n) {
 		g.c.Forget(uint64(g.x.Rounds))
+	}
+	if what := g.field.takesForCrashed(t.k); what != "" {
+		g.c.Fail(errors.New(what))
 	}
 }
 
@@ -374,12 +396,12 @@ func (g *exploring) forgets(n *node) bool {
 }
 
 // play is one acquisition and release of a client. It returns false if it was in vain, for the memory node has restarted.
-func (g *exploring) play(t *turn, mode lock.Mode) bool {
+func (g *exploring) play(t *turn) bool {
 	p, e, cell := t.k.Port(), &t.event, g.cell()
-	*e = oracle.Event{Kind: oracle.Requested, Client: p.ID(), Lock: g.lock, Mode: mode}
+	*e = oracle.Event{Kind: oracle.Requested, Client: p.ID(), Lock: g.lock, Mode: t.mode}
 	g.event(*e)
 	t.hold, t.reads[0] = lock.Hold{}, fabric.Load(cell)
-	t.ask = lock.Request{Lock: g.lock, Mode: mode, Reads: t.reads[:]}
+	t.ask = lock.Request{Lock: g.lock, Mode: t.mode, Reads: t.reads[:], LeaseNs: t.leaseNs}
 	if err := t.k.Acquire(&t.hold, &t.ask); err != nil {
 		e.Kind, e.Err = oracle.Refused, err
 		g.event(*e)
@@ -397,9 +419,12 @@ func (g *exploring) play(t *turn, mode lock.Mode) bool {
 		e.Kind, e.Err = oracle.Refused, lock.ErrLost
 	}
 	g.event(*e)
+	if t.upgrades && !g.upgrade(t) {
+		return true
+	}
 	e.Kind = oracle.Releasing
 	var before []fabric.Op
-	if mode == lock.Exclusive {
+	if e.Mode == lock.Exclusive {
 		e.Value, e.Writes = uint64(e.Client)<<8|uint64(t.round)+1, true
 		t.before[0] = fabric.Store(cell, e.Value)
 		before = t.before[:]
@@ -425,6 +450,24 @@ func (g *exploring) play(t *turn, mode lock.Mode) bool {
 	case t.lost && e.Writes && rerr == nil:
 		g.c.Fail(fmt.Errorf("[%v]: nobody says that the lock is lost", e))
 	}
+	return true
+}
+
+// upgrade has a holder for update be upgraded, and reports whether it holds then: as before, if it is interrupted.
+func (g *exploring) upgrade(t *turn) bool {
+	e := &t.event
+	e.Kind = oracle.Upgrading
+	g.event(*e)
+	err := t.k.(lock.Upgrader).Upgrade(&t.hold, &t.ask)
+	if e.Kind, e.Mode = oracle.Upgraded, t.hold.Mode; err != nil {
+		if e.Kind, e.Err = oracle.Kept, err; !t.first || !g.x.Cancel || !errors.Is(err, lock.ErrCanceled) {
+			g.c.Fail(fmt.Errorf("upgrade: %w", err))
+			return false
+		}
+		t.k.Port().ClearInterrupt()
+	}
+	g.event(*e)
+	e.Err = nil
 	return true
 }
 

@@ -73,6 +73,7 @@ func Explorations(small bool, match string) []Exploration {
 		}
 	}
 	baselineExplorations(small, add)
+	updateExplorations(small, add)
 	trainExplorations(small, add)
 	failoverExplorations(small, add)
 	nearExplorations(small, add)
@@ -122,7 +123,7 @@ func trainExplorations(small bool, add func(x Exploration, clients ...string)) {
 // baselineExplorations adds the programs of the baseline locks.
 func baselineExplorations(small bool, add func(x Exploration, clients ...string)) {
 	for i := range baselineLocks {
-		if baselineLocks[i].class == Switched || baselineLocks[i].class == NetLocked { // see switchedExplorations
+		if c := baselineLocks[i].class; c == Switched || c == NetLocked || baselineLocks[i].name == "fiss:local" { // see switchedExplorations
 			continue
 		}
 		x := Exploration{Policy: baselineLocks[i].name, Rounds: 1, Capacity: 2, Version: 27}
@@ -159,20 +160,28 @@ func nearExplorations(small bool, add func(x Exploration, clients ...string)) {
 	}
 }
 
-// switchedExplorations adds the programs of FissLock, of which the first compute node plays the switch: with a client, or without.
+// switchedExplorations adds the programs of FissLock, of which the first compute node plays the switch: with a client, or without; or whose locks are at compute nodes.
 func switchedExplorations(small bool, add func(x Exploration, clients ...string)) {
 	x := Exploration{Policy: "fiss", Rounds: 1, Capacity: 2, Version: 27, SentBack: 2}
 	add(x, apart2...)
 	add(x, "2s 3x", "2x 3x")
+	local := x
+	local.Policy = "fiss:local"
+	add(local, apart2...)
 	if small {
 		return
 	}
 	add(x, "2s 3s", "2s 2x", "2x 2x", "2s 2s 3x", "2s 2x 3s", "2s 2x 3x", "2x 2x 3s", "2x 2x 3x", "2x 2s 3x 3s")
-	x.Cancel = true
-	add(x, "2s 3s", "2s 3x", "2x 3s", "2x 3x")
-	x.Cancel, x.Rounds = false, 2
-	add(x, "2s 3s", "2s 3x", "2x 3x")
-	x.Rounds, x.Crashes = 1, 1 // the machines that are left recover
+	add(local, "1s 1x", "1x 1x", "1s 2s 3x", "1x 2x 3x")
+	for _, cancel := range []Exploration{x, local} {
+		cancel.Cancel = true
+		add(cancel, "2s 3s", "2s 3x", "2x 3s", "2x 3x")
+	}
+	for _, again := range []Exploration{x, local} {
+		again.Rounds = 2
+		add(again, "2s 3s", "2s 3x", "2x 3x")
+	}
+	x.Crashes = 1 // the machines that are left recover
 	add(x, "2x 3x")
 }
 

@@ -14,7 +14,7 @@ import (
 // on one lock, which acquire and release it in a mode of their own.
 type Exploration struct {
 	Policy  string
-	Clients string // "1x 1s 2x": of cn1 exclusive, of cn1 shared, of cn2 exclusive; "1r", with Failover: it reads without the lock
+	Clients string // "1x 1s 2x": of cn1 exclusive, of cn1 shared, of cn2 exclusive; "1r", with Failover: it reads without the lock; "1u", "1g": for update, and upgraded then
 	Rounds  int    // of each client
 	// Capacity and Version are the bits of the layout: 1 and more rounds make the queue wrap,
 	// 2 the versions.
@@ -38,6 +38,8 @@ type Exploration struct {
 	// SentBack, if not 0, bounds how many messages are sent back in a schedule: those for an agent (of FissLock) that is not there yet, or no more. A schedule with more is
 	// not gone on with: it may have any number.
 	SentBack int
+	// CountMax, if not 0, is where DSLR's counters are reset.
+	CountMax int
 	// News: each node learns of a crash at a point of its own; otherwise all learn of it at once.
 	News bool
 }
@@ -79,11 +81,17 @@ func (x Exploration) String() string {
 	if x.SentBack > 0 {
 		s += fmt.Sprintf(sentBackName, x.SentBack)
 	}
+	if x.CountMax > 0 {
+		s += fmt.Sprintf(countsName, x.CountMax)
+	}
 	if x.News {
 		s += newsName
 	}
 	return s
 }
+
+// countsName says where counters are reset.
+const countsName = ", counters to %d"
 
 // sentBackName says how many messages are sent back at most.
 const sentBackName = ", at most %d sent back"
@@ -100,6 +108,10 @@ func ParseExploration(text string) (Exploration, error) {
 	bad := fmt.Errorf("%w: %q is no program of sim explore, such as %q", ErrScenario, text, Explorations(true, "")[0])
 	rest, news := strings.CutSuffix(text, newsName)
 	x.News = news
+	if i := strings.LastIndex(rest, ","); i >= 0 && strings.HasPrefix(rest[i:], ", counters to ") {
+		_, _ = fmt.Sscanf(rest[i:], countsName, &x.CountMax)
+		rest = rest[:i]
+	}
 	if i := strings.LastIndex(rest, ","); strings.HasSuffix(rest, " sent back") && i >= 0 {
 		_, _ = fmt.Sscanf(rest[i:], sentBackName, &x.SentBack)
 		rest = rest[:i]
@@ -142,15 +154,21 @@ func ParseExploration(text string) (Exploration, error) {
 		return x, fmt.Errorf("%w: %v", ErrScenario, err)
 	}
 	for _, c := range strings.Fields(clients) {
-		if len(c) != 2 || c[0] < '1' || c[0] > '9' || c[1] != 's' && c[1] != 'x' && (c[1] != 'r' || x.Failover == Stays) {
+		if len(c) != 2 || c[0] < '1' || c[0] > '9' || c[1] != 'r' && !strings.Contains("sxug", c[1:]) || c[1] == 'r' && x.Failover == Stays {
 			return x, bad
 		}
+	}
+	if f := baselineOf(policy); x.updates() && (f == nil || !f.updates) || x.CountMax < 0 || x.CountMax > 1<<15 || x.CountMax > 0 && (f == nil || !f.cycles) {
+		return x, bad
 	}
 	if x.String() != text || x.Rounds < 1 || x.Used < 0 || x.Near < 0 || x.SentBack < 0 || x.Used > 1000 || clients == "" || !x.crashable() {
 		return x, bad
 	}
 	return x, nil
 }
+
+// updates reports whether a client acquires the lock for update.
+func (x *Exploration) updates() bool { return strings.ContainsAny(x.Clients, "ug") }
 
 // together reports whether two of the clients are of one node.
 func (x *Exploration) together() bool {

@@ -155,6 +155,9 @@ func (u *Summary) String() string {
 	}
 	fmt.Fprintf(&b, "), %d events, %d grants, %d refused, %d faults, %d resets, %d objects evicted, %d moved, %d expired, longest wait %.3f ms, %d histories undecided, %d failures\nwhat faults did: %v",
 		u.Events, u.Grants, u.Refused, u.Faults, u.Resets, u.Evicted, u.Moved, u.Expired, float64(u.LongestNs)/1e6, u.Undecided, len(u.Failures), &u.Effects)
+	if u.Upgraded > 0 {
+		fmt.Fprintf(&b, "\nholders for update that were upgraded: %d", u.Upgraded)
+	}
 	if u.Absorbed > 0 {
 		fmt.Fprintf(&b, "\nsets and deletes done by a later client: %d", u.Absorbed)
 	}

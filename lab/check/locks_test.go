@@ -11,6 +11,7 @@ import (
 
 // lockPackage returns the directory of a lock.
 func lockPackage(t *testing.T, name string) string {
+	name, _, _ = strings.Cut(name, ":")
 	if other, ok := map[string]string{"rpc": "server", "parlock": "server", "alock": "qplock"}[name]; ok {
 		name = other
 	}
@@ -70,6 +71,9 @@ func TestLocksChecked(t *testing.T) {
 			}
 			if f.class == Switched {
 				want = append(want, string(SwitchedCrash), string(SwitchedLeave), string(SwitchedLocal), string(SwitchedLoss))
+			}
+			if f.class == "" && f.updates {
+				want = append(want, string(Updates))
 			}
 			if f.class == Homes {
 				want = append(want, string(SwitchedLocal))

@@ -31,6 +31,7 @@ type Counts struct {
 	Grants    uint64 // or operations of the store
 	Refused   uint64 // tried, timed out, cancelled
 	Resets    uint64
+	Upgraded  uint64         // holders for update
 	Evicted   uint64         // objects
 	Moved     uint64         // objects, so that another class gets the memory
 	Expired   uint64         // objects that were found expired and dropped

@@ -75,6 +75,10 @@ type Scenario struct {
 	// Of the baseline locks: how long a holder may hold, 0: 10 ms; when counters are reset, 0: as published.
 	LeaseNs  fabric.Time `key:"lease"`
 	CountMax int         `key:"countmax"`
+	// Update is the percentage of acquisitions for update, and Upgrade of those how many are upgraded. A client asks for leases of up to so many Slots.
+	Update  int `key:"update"`
+	Upgrade int `key:"upgrade"`
+	Slots   int `key:"slots"`
 
 	// Switch: 1: a programmable switch is on the path, else a compute node plays it. Of its packets so many percent are lost, come twice, and late, by up to PacketNs.
 	Switch   int         `key:"switch"`
@@ -297,6 +301,9 @@ func (s *Scenario) Validate() error {
 	}
 	if s.Lock != "" && (s.Keys > 0 || s.Kept != 0 || s.CountMax < 0 || s.CountMax > 1<<15) {
 		return bad("lock %s with %d keys, kept %d, countmax %d", s.Lock, s.Keys, s.Kept, s.CountMax)
+	}
+	if f := baselineOf(s.Lock); s.Update < 0 || s.Upgrade < 0 || s.Slots < 0 || s.Slots > 100 || s.Update > 0 && (f == nil || !f.updates) || s.Slots > 0 && (f == nil || !f.slots) {
+		return bad("lock %q with update %d, upgrade %d, %d slots", s.Lock, s.Update, s.Upgrade, s.Slots)
 	}
 	y := s.layout()
 	if err := y.Validate(); err != nil {

@@ -23,10 +23,13 @@ const (
 	Restarted             // the memory node of Lock has restarted: no client holds a lock there
 	Lost                  // the memory node of Lock has come back without its memory: what was there is gone
 	Joined                // Client.CN() is a new compute node, perhaps with the number of one that was fenced
+	Upgrading             // the client, a holder for update, calls Upgrade
+	Upgraded              // Upgrade returned: it holds exclusively
+	Kept                  // Upgrade returned an error: it holds for update
 	numKinds
 )
 
-var kindNames = [numKinds]string{"requests", "holds", "refused", "releases", "released", "killed", "fenced", "restarted", "lost its memory", "joined"}
+var kindNames = [numKinds]string{"requests", "holds", "refused", "releases", "released", "killed", "fenced", "restarted", "lost its memory", "joined", "upgrades", "upgraded", "keeps"}
 
 func (k Kind) String() string {
 	if k < numKinds {
@@ -52,7 +55,7 @@ type Event struct {
 	Writes bool
 	// Torn tells that the words of the cell were not all the same (Granted).
 	Torn bool
-	Err  error // Refused, Released; Releasing: what is written may not be acknowledged
+	Err  error // Refused, Released, Kept; Releasing: what is written may not be acknowledged
 }
 
 func (e *Event) String() string {

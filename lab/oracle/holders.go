@@ -9,72 +9,133 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// Exclusion: of two holders of a lock at one time, neither is exclusive.
+// Exclusion: of two holders of a lock at one time, neither is exclusive, and one at most holds it for update. No reader holds beside that one that has
+// asked since it was granted.
 type Exclusion struct {
 	neutral
 	holders map[fabric.Addr][]Event
+	late    map[fabric.Addr][]fabric.ClientID // readers that have asked while another held for update
 }
 
 // NewExclusion returns the judge.
 func NewExclusion() *Exclusion {
-	return &Exclusion{neutral: neutral{"exclusion"}, holders: map[fabric.Addr][]Event{}}
+	return &Exclusion{neutral: neutral{"exclusion"}, holders: map[fabric.Addr][]Event{}, late: map[fabric.Addr][]fabric.ClientID{}}
 }
+
+// excludes reports whether two modes exclude each other.
+func excludes(a, b lock.Mode) bool {
+	return a == lock.Exclusive || b == lock.Exclusive || a == lock.Update && b == lock.Update
+}
+
+func forUpdate(h Event) bool { return h.Mode == lock.Update }
 
 // Event implements Judge.
 func (j *Exclusion) Event(e *Event) string {
+	list := j.holders[e.Lock]
+	i := slices.IndexFunc(list, func(h Event) bool { return h.Client == e.Client })
 	switch e.Kind {
+	case Requested:
+		if e.Mode == lock.Shared && slices.ContainsFunc(list, forUpdate) {
+			j.late[e.Lock] = append(j.late[e.Lock], e.Client)
+		}
+	case Refused:
+		j.tookOff(e)
 	case Granted:
-		list := j.holders[e.Lock]
-		j.holders[e.Lock] = append(list, *e)
-		for i := range list {
-			if list[i].Mode == lock.Exclusive || e.Mode == lock.Exclusive {
-				return fmt.Sprintf("[%v] while [%v]", e, &list[i])
-			}
+		return j.granted(e, list)
+	case Upgraded:
+		if i < 0 {
+			return fmt.Sprintf("[%v] without holding", e)
+		}
+		list[i].Mode = lock.Exclusive
+		if len(list) > 1 {
+			return fmt.Sprintf("[%v] while [%v]", e, &list[(i+1)%len(list)])
 		}
 	case Releasing:
-		list := j.holders[e.Lock]
-		i := slices.IndexFunc(list, func(h Event) bool { return h.Client == e.Client })
 		if i < 0 {
 			return fmt.Sprintf("[%v] without holding", e)
 		}
 		j.holders[e.Lock] = slices.Delete(list, i, i+1)
+		j.expect(e.Lock)
 	case Fenced:
 		for l, list := range j.holders {
 			j.holders[l] = slices.DeleteFunc(list, func(h Event) bool { return h.Client.CN() == e.Client.CN() })
+			j.expect(l)
 		}
 	case Restarted:
 		maps.DeleteFunc(j.holders, func(l fabric.Addr, _ []Event) bool { return l.MN() == e.Lock.MN() })
+		maps.DeleteFunc(j.late, func(l fabric.Addr, _ []fabric.ClientID) bool { return l.MN() == e.Lock.MN() })
 	}
 	return ""
 }
 
+// granted judges a grant beside the holders that there are.
+func (j *Exclusion) granted(e *Event, list []Event) string {
+	late := j.tookOff(e)
+	j.holders[e.Lock] = append(list, *e)
+	for i := range list {
+		switch {
+		case excludes(list[i].Mode, e.Mode):
+			return fmt.Sprintf("[%v] while [%v]", e, &list[i])
+		case late && forUpdate(list[i]):
+			return fmt.Sprintf("[%v] while [%v], which it has asked after", e, &list[i])
+		}
+	}
+	return ""
+}
+
+// tookOff takes a reader off those that have asked while another held for update, and reports whether it was one.
+func (j *Exclusion) tookOff(e *Event) bool {
+	list := j.late[e.Lock]
+	i := slices.Index(list, e.Client)
+	if i < 0 {
+		return false
+	}
+	j.late[e.Lock] = slices.Delete(list, i, i+1)
+	return true
+}
+
+// expect lets readers in when the holder for update has gone.
+func (j *Exclusion) expect(l fabric.Addr) {
+	if len(j.late[l]) > 0 && !slices.ContainsFunc(j.holders[l], forUpdate) {
+		delete(j.late, l)
+	}
+}
+
 // Tokens: each exclusive grant of a lock has a greater fencing token than
-// all grants before it, and a shared one none smaller than any exclusive one before it.
+// all grants before it, and a shared one none smaller than any exclusive one before it. A grant for update has a greater one than those for update or exclusive
+// before it: it counts as exclusive once it is upgraded, and what readers beside it have found by then is before it or after it.
 type Tokens struct {
 	neutral
 	locks map[fabric.Addr]tokens
 }
 
-type tokens struct{ exclusive, any lock.Token }
+// tokens are the greatest of a lock: of exclusive grants, of those for update or exclusive, of all.
+type tokens struct{ exclusive, update, any lock.Token }
 
 // NewTokens returns the judge.
 func NewTokens() *Tokens { return &Tokens{neutral: neutral{"tokens"}, locks: map[fabric.Addr]tokens{}} }
 
 // Event implements Judge.
 func (j *Tokens) Event(e *Event) string {
-	if e.Kind != Granted {
+	if e.Kind != Granted && e.Kind != Upgraded {
 		return ""
 	}
 	was := j.locks[e.Lock]
-	now := tokens{was.exclusive, max(was.any, e.Token)}
+	now := tokens{was.exclusive, was.update, max(was.any, e.Token)}
+	if e.Mode != lock.Shared {
+		now.update = max(was.update, e.Token)
+	}
 	if e.Mode == lock.Exclusive {
 		now.exclusive = max(was.exclusive, e.Token)
 	}
 	j.locks[e.Lock] = now
 	switch {
+	case e.Kind == Upgraded:
 	case e.Mode == lock.Exclusive && e.Token <= was.any:
 		return fmt.Sprintf("[%v]: the token is not above %#x", e, uint64(was.any))
-	case e.Mode != lock.Exclusive && e.Token < was.exclusive:
+	case e.Mode == lock.Update && e.Token <= was.update:
+		return fmt.Sprintf("[%v]: the token is not above %#x", e, uint64(was.update))
+	case e.Mode == lock.Shared && e.Token < was.exclusive:
 		return fmt.Sprintf("[%v]: the token is below that of the writer before, %#x", e, uint64(was.exclusive))
 	}
 	return ""
@@ -218,10 +279,10 @@ func (j *Cells) read(e *Event) string {
 	return ""
 }
 
-// LostGrants: at the end no client waits, except on crashed nodes.
+// LostGrants: at the end no client waits, for a grant or to be upgraded, except on crashed nodes.
 type LostGrants struct {
 	neutral
-	waiting requests
+	waiting, upgrading requests
 }
 
 // NewLostGrants returns the judge.
@@ -229,6 +290,14 @@ func NewLostGrants() *LostGrants { return &LostGrants{neutral: neutral{"lost gra
 
 // Event implements Judge.
 func (j *LostGrants) Event(e *Event) string {
+	switch e.Kind {
+	case Upgrading:
+		j.upgrading = append(j.upgrading, request{Event: *e})
+	case Upgraded, Kept, Releasing:
+		j.upgrading = slices.DeleteFunc(j.upgrading, func(r request) bool { return r.Client == e.Client && r.Lock == e.Lock })
+	case Killed, Fenced:
+		j.upgrading.follow(e)
+	}
 	if _, ended := j.waiting.follow(e); !ended && (e.Kind == Granted || e.Kind == Refused) {
 		return fmt.Sprintf("[%v] without a request", e)
 	}
@@ -239,6 +308,9 @@ func (j *LostGrants) Event(e *Event) string {
 func (j *LostGrants) End() (list []string) {
 	for i := range j.waiting {
 		list = append(list, fmt.Sprintf("[%v] and waits for ever", &j.waiting[i].Event))
+	}
+	for i := range j.upgrading {
+		list = append(list, fmt.Sprintf("[%v] and waits for ever", &j.upgrading[i].Event))
 	}
 	return list
 }

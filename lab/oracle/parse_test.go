@@ -25,10 +25,10 @@ func parseEvent(t *testing.T, line string) (e oracle.Event) {
 	}
 	at, err := strconv.ParseInt(f[0], 10, 64)
 	e.Time = fabric.Time(at)
-	for e.Kind <= oracle.Joined && strings.Fields(e.Kind.String())[0] != f[2] {
+	for e.Kind <= oracle.Kept && strings.Fields(e.Kind.String())[0] != f[2] {
 		e.Kind++
 	}
-	if err != nil || e.Kind > oracle.Joined {
+	if err != nil || e.Kind > oracle.Kept {
 		t.Fatalf("event %q: no time or no such kind", line)
 	}
 	var mn uint16
@@ -50,8 +50,8 @@ func parseEvent(t *testing.T, line string) (e oracle.Event) {
 		t.Fatalf("event %q: no lock and mode", line)
 	}
 	e.Lock = fabric.At(fabric.MemID(mn), off)
-	if f[4] == "exclusive" {
-		e.Mode = lock.Exclusive
+	for e.Mode < lock.Update && e.Mode.String() != f[4] {
+		e.Mode++
 	}
 	for _, x := range f[5:] {
 		name, value, _ := strings.Cut(x, "=")

@@ -23,12 +23,15 @@ func (j *Exclusion) state(b *strings.Builder) {
 		for _, h := range byClient(j.holders[l], func(e Event) fabric.ClientID { return e.Client }) {
 			fmt.Fprintf(b, "h%x %x %d,", l, uint32(h.Client), h.Mode)
 		}
+		for _, c := range slices.Sorted(slices.Values(j.late[l])) {
+			fmt.Fprintf(b, "l%x,", uint32(c))
+		}
 	}
 }
 
 func (j *Tokens) state(b *strings.Builder) {
 	for _, l := range sorted(j.locks) {
-		fmt.Fprintf(b, "t%x %x %x,", l, j.locks[l].exclusive, j.locks[l].any)
+		fmt.Fprintf(b, "t%x %x %x %x,", l, j.locks[l].exclusive, j.locks[l].update, j.locks[l].any)
 	}
 }
 

@@ -452,6 +452,10 @@ func (t *Trace) Report(e *oracle.Event, lock string) {
 	case oracle.Granted:
 		t.end(l, i, lock)
 		t.begin(l, i, map[bool]style{true: spanExclusive, false: spanShared}[e.Mode.String() == "exclusive"], lock, text)
+	case oracle.Upgrading, oracle.Kept: // it holds as before
+	case oracle.Upgraded:
+		t.end(l, i, lock)
+		t.begin(l, i, spanExclusive, lock, text)
 	case oracle.Releasing:
 		t.end(l, i, lock)
 		t.begin(l, i, spanRelease, lock, "releases "+lock)

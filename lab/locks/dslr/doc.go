@@ -47,7 +47,7 @@
 // The paper (section 5.2) gives update locks two counters of their own, so that six share the word. They need none: a ticket for update is a writer's, granted as
 // a reader's is, when all writers before it have left. Readers and writers with later tickets wait for it as for any writer. An upgrade waits until the readers before it have
 // left, too. What is released without an upgrade while these still hold goes to the agent, which waits for them as a writer does: a reader that has not looked since
-// its turn came would else take itself for passed over. An upgrade does not make the lease longer. A reader that has crashed is passed over by the next
+// its turn came would else take itself for passed over. So does a ticket for update that a waiting client gives up. An upgrade does not make the lease longer. A reader that has crashed is passed over by the next
 // writer only, so a client whose upgrade ends with lock.ErrLost acquires the lock anew as a writer.
 //
 // # Leases of several slots

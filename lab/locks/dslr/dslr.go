@@ -211,8 +211,12 @@ func (l *Locker) release(t *ticket, before []fabric.Op) error {
 	return err
 }
 
-// delegate leaves the rest of a ticket to the node's agent, which kind says.
+// delegate leaves the rest of a ticket to the node's agent, which kind says. The agent waits with one for update as with a writer's: given back beside readers from
+// before, one of which may not have seen yet that it holds, it would make that one take itself for passed over.
 func (l *Locker) delegate(t *ticket, kind fabric.MsgKind) error {
+	if t.mode == lock.Update {
+		t.mode = lock.Exclusive
+	}
 	m := fabric.Message{Kind: kind, Body: [7]uint64{uint64(t.lock), uint64(t.prev), uint64(t.resetFrom), uint64(t.mode), uint64(t.slots)}}
 	return l.Port().Send(fabric.AgentOf(l.Port().ID().CN()), &m)
 }

@@ -36,6 +36,36 @@ func TestUpdateReleasedBesideReaders(t *testing.T) {
 	}
 }
 
+// Nor does one that gives up while it waits for update, with others behind it.
+func TestUpdateGivenUpBesideReaders(t *testing.T) {
+	for delay := fabric.Time(1); delay < 12; delay++ {
+		scene(t, dslr.Config{Plain: true}, 4, func(k *actor) {
+			k.At(fabric.Time(k.I) * delay * us)
+			switch k.I {
+			case 0:
+				k.Acquire(lock.Exclusive)
+				k.At(60 * us)
+			case 1:
+				k.Acquire(lock.Shared)
+				k.After(30 * us)
+			case 2:
+				if err := k.L.Acquire(&k.H, &lock.Request{Lock: k.Lock, Mode: lock.Update, Deadline: 50 * us}); !errors.Is(err, lock.ErrTimeout) {
+					t.Errorf("delay %d us: acquire for update: %v", delay, err)
+				}
+				k.At(1000 * us)
+				return
+			case 3:
+				k.Acquire(lock.Exclusive)
+			}
+			k.Release()
+			if n := k.L.Stats(); n.Aborts+n.Resets > 0 {
+				t.Errorf("delay %d us: client %d was passed over %d times, and took others for crashed %d times", delay, k.I, n.Aborts, n.Resets)
+			}
+			k.At(1000 * us) // the agents give back what they have
+		})
+	}
+}
+
 // Upgrades do not make leases longer: a client that waits for a crashed reader for longer than its lease loses the lock, and acquires it anew
 // as a writer, which passes the crashed reader over.
 func TestUpgradeWithinLease(t *testing.T) {
