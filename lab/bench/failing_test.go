@@ -92,7 +92,8 @@ func (s *oneLock) Next(list []locktrace.Access) []locktrace.Access {
 func TestOthersLossesDoNotCount(t *testing.T) {
 	m := Micro{Lock: "dslr", CNs: 2, Clients: 2, Seed: 1, LeaseNs: 200 * fabric.Microsecond, WarmupNs: 1, WindowNs: 20 * fabric.Millisecond}.WithDefaults()
 	r := txnRun{trace: "tpcc", sorted: true, m: m, think: 1, scanNs: 400 * fabric.Microsecond}
-	db, short := &locktrace.TPCC{Warehouses: 2, Nodes: 2}, &oneLock{lock: locktrace.WarehouseLocks}
+	db := &locktrace.TPCC{Warehouses: 2, Nodes: 2}
+	short := &oneLock{lock: uint32(db.Each())}
 	_, err := r.runWith(context.Background(), db.Locks(), func(node, _ int) locktrace.Source {
 		if node == 0 {
 			return db.Scans(node, traces.NewRand(1, 1), 1)

@@ -40,7 +40,7 @@ func (x Index) measurand() measurand {
 }
 
 // ofRun are the fields of a txnRun that do not say what it measures: what it has while it runs, and the Micro, which is told apart as a whole.
-var ofRun = []string{"simulation", "m", "seeds", "before", "plans", "used", "aborts", "broken", "failed"}
+var ofRun = []string{"simulation", "m", "seeds", "before", "plans", "each", "used", "aborts", "broken", "failed"}
 
 // measurand of transactions has the values of all other fields.
 func (r txnRun) measurand(o Options) measurand {

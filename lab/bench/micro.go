@@ -269,6 +269,9 @@ func (p *plan) addr(rank uint64) fabric.Addr {
 	return p.at.Add(planBase + rank*scatter%p.locks*p.span)
 }
 
+// row is addr for locks of rows: neighbours in rank are neighbours in memory, in an order of their own, so that what a transaction takes is in few places.
+func (p *plan) row(rank uint64) fabric.Addr { return p.at.Add(planBase + rank*p.span) }
+
 // A sequence is a client's operations: from its seed alone, the same for every lock.
 type sequence struct {
 	zipf *traces.Zipf

@@ -81,7 +81,7 @@ func LoadConstants() []Constant {
 		{"pause of a transaction, TATP", us(txnThink["tatp"]), "cited", "ShiftLock's paper, section 4.4"},
 		{"pause of a transaction, TPC-C", us(txnThink["tpcc"]), "cited", "the same; none in DSLR's figures"},
 		{"patience of a transaction", ms(txnPatience), "cited", "FissLock's evaluation; where locks are not sorted"},
-		{"hold of a long reader", ms(scanNs), "assumed", "of the locks of a warehouse's customers (`dslr10`, `dslr11`): DSLR's paper does not say"},
+		{"hold of a long reader", ms(scanNs), "assumed", "of the table of a warehouse's customers (`dslr10`, `dslr11`): DSLR's paper does not say"},
 		{"lease beside long readers", ms(scanLease), "assumed", "what transactions ask for: those that wait for long readers hold other locks meanwhile"},
 		{"time to failure of a waiter", us(failsAfter), "assumed", "after it has asked for its first lock (`shift13`)"},
 		{"failure noticed after", ms(noticedNs), "assumed", "when DecLock's node releases in the name of a failed client (`shift13`); in `dslr17` a lease"},

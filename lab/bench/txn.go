@@ -34,6 +34,7 @@ type txnRun struct {
 	delayNs fabric.Time // between two transactions of a client
 	word    uint64      // of each lock when the run begins
 	scans   float64     // the share of long readers among its transactions
+	tables  bool        // customers are taken by their table first, as they are where there are long readers
 	scanNs  fabric.Time // for how long one holds its locks
 	leaseNs fabric.Time // what transactions ask for where locks have leases of several slots
 	fails   failures
@@ -50,6 +51,7 @@ type txnRun struct {
 	retryNs  fabric.Time // a client that is refused a lock asks again after up to so long; 0: it waits as the lock has it
 
 	plans  []plan
+	each   int // locks of a warehouse; 0: they are not of warehouses
 	used   *usedLocks
 	aborts uint64 // transactions that gave up, and began again
 	broken uint64 // transactions that lost a lock
@@ -71,30 +73,6 @@ const (
 	txnWarehouses  = 100
 	txnSubscribers = 100_000
 )
-
-// A Txn says which transactions of a benchmark clients do, by two-phase locking.
-type Txn struct {
-	Trace    string // "tpcc" or "tatp"
-	Artifact bool   // as the generator of FissLock's and ShiftLock's evaluations draws them; else by the specification
-	// Sorted: locks are taken in the order of their numbers; else in that of the transaction, which gives up after 10 ms.
-	Sorted    bool
-	Exclusive bool // there are no shared holders
-	// 0: 100 warehouses for each compute node, 100,000 subscribers.
-	Warehouses, Subscribers int
-}
-
-// ErrTxn is wrapped by what [Txn.Validate] returns.
-var ErrTxn = errors.New("bench: bad transactions")
-
-// Validate says what is wrong with the Micro, with its defaults, whose lock, clients and network transactions are to run over.
-func (t Txn) Validate(m *Micro) error { return m.validate(ErrTxn) }
-
-// Point returns the measurement of transactions over a Micro's lock, by its clients, on its network.
-func (t Txn) Point(m Micro) Point {
-	r := txnRun{trace: t.Trace, artifact: t.Artifact, sorted: t.Sorted, mutex: t.Exclusive, warehouses: t.Warehouses, subscribers: t.Subscribers}
-	m.Used = isDrTM(m.Lock)
-	return r.point(m, Params{{"lock", m.Lock}, {"clients", m.Clients}}, Options{})
-}
 
 func (r txnRun) point(m Micro, params Params, o Options) Point {
 	r.m = m.WithDefaults()
@@ -143,9 +121,10 @@ func (r *txnRun) sources(o Options) (int, func(node, client int) locktrace.Sourc
 		z, err := traces.NewZipf(uint64(r.m.Locks), r.m.Theta)
 		return r.m.Locks, func(_, client int) locktrace.Source { return &bankSource{zipf: z, Rand: random(client)} }, err
 	case "tpcc":
-		db := &locktrace.TPCC{Warehouses: cmp.Or(r.warehouses, txnWarehouses*r.m.CNs), Nodes: r.m.CNs, Artifact: r.artifact}
+		db := &locktrace.TPCC{Warehouses: cmp.Or(r.warehouses, txnWarehouses*r.m.CNs), Nodes: r.m.CNs, Artifact: r.artifact, Seed: r.m.Seed}
+		r.each = db.Each()
 		return db.Locks(), func(node, client int) locktrace.Source {
-			if r.scans > 0 {
+			if r.scans > 0 || r.tables {
 				return db.Scans(node, random(client), r.scans)
 			}
 			return db.Source(node, random(client))
@@ -165,7 +144,8 @@ func (r *txnRun) place(y lock.Layout, n int) {
 	if r.local {
 		mns = r.m.CNs
 	}
-	each := (n/locktrace.WarehouseLocks + mns - 1) / mns * locktrace.WarehouseLocks
+	warehouse := max(r.each, 1)
+	each := (n/warehouse + mns - 1) / mns * warehouse
 	if mns == 1 {
 		each = n
 	}
@@ -178,15 +158,22 @@ func (r *txnRun) place(y lock.Layout, n int) {
 
 // addr returns where a lock is. Those of a warehouse are on one memory node.
 func (r *txnRun) addr(l uint32) fabric.Addr {
-	mns, warehouse, rest := uint32(len(r.plans)), l/locktrace.WarehouseLocks, l%locktrace.WarehouseLocks
-	if mns == 1 {
-		return r.plans[0].addr(uint64(l))
+	mns, each := uint64(len(r.plans)), uint64(max(r.each, 1))
+	plan, rank := &r.plans[0], uint64(l)
+	if mns > 1 {
+		warehouse, rest := uint64(l)/each, uint64(l)%each
+		share := plan.locks / each
+		if r.local { // as TPCC.Source has it
+			plan, warehouse = &r.plans[warehouse/share], warehouse%share
+		} else {
+			plan, warehouse = &r.plans[warehouse%mns], warehouse/mns
+		}
+		rank = warehouse*each + rest
 	}
-	if r.local { // as TPCC.Source has it
-		share := r.plans[0].locks / locktrace.WarehouseLocks
-		return r.plans[uint64(warehouse)/share].addr(uint64(warehouse)%share*locktrace.WarehouseLocks + uint64(rest))
+	if r.each > locktrace.WarehouseLocks {
+		return plan.row(rank)
 	}
-	return r.plans[warehouse%mns].addr(uint64(warehouse/mns*locktrace.WarehouseLocks + rest))
+	return plan.addr(rank)
 }
 
 // home returns where the locks are that compute nodes are the homes of.

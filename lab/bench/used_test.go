@@ -31,7 +31,7 @@ func TestUsedLocks(t *testing.T) {
 	}
 }
 
-// DSLR's rows of dslr17 are measured when clients that have failed have had their effect: its throughput is not a tenth of what it is before.
+// DSLR's rows of dslr17 are measured when clients that have failed have had their effect: its throughput is a fifth of what it is before, at most.
 func TestCollapse(t *testing.T) {
 	mops := func(warmup fabric.Time) float64 {
 		r, m := dslrTxn("dslr", 16, 1)
@@ -44,7 +44,7 @@ func TestCollapse(t *testing.T) {
 		}
 		return got["mops"]
 	}
-	if early, late := mops(1), mops(collapse(500*fabric.Microsecond)); late > early/10 {
+	if early, late := mops(1), mops(collapse(500*fabric.Microsecond)); late > early/5 {
 		t.Errorf("M transactions/s: %v at first, %v after %d ms", early, late, collapse(500*fabric.Microsecond)/fabric.Millisecond)
 	}
 }
@@ -53,6 +53,7 @@ func TestCollapse(t *testing.T) {
 func TestSteadyByWhatEnds(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		r, m := dslrTxn("dslr", 16, 1)
+		r.artifact = true // transactions of one size
 		m.LeaseNs, m.WarmupNs, m.WindowNs = 10*fabric.Microsecond, 20*fabric.Millisecond, 20*fabric.Millisecond
 		r.fails, r.ends, r.commits = failures{rate: 1e-1}, ends, 10
 		r.m = m.WithDefaults()

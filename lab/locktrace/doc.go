@@ -3,12 +3,16 @@
 // A [TPCC] or [TATP] is the database: which locks there are. Its Source draws the transactions of one client: for each, the locks that it takes, in the
 // order of the transaction, each once.
 //
-// Both follow their specifications; rows are locked by partitions where the generator that FissLock's and ShiftLock's evaluations used
-// does that, so that the numbers of locks are theirs: 121 for each warehouse of TPC-C, and 680,236 for TATP with 100,000 subscribers. With Artifact
-// set, transactions are what that generator makes of them:
+// By the specification of TPC-C each row of a warehouse has a lock: of tables that grow, the rows of the last orders and payments of each district, whose locks older rows
+// share. There are 67 million locks at most; of more than 216 warehouses rows share some by a hash. A transaction has a lock once, in the stronger mode of its rows. What an order has in it
+// follows from its number, so that New-Order, Delivery, Order-Status and Stock-Level agree about it. Order numbers are given when a transaction is drawn, and kinds are cards of a deck of 100. Stock-Level keeps
+// all that it reads, though the specification would let it release that; who is looked up by name is one customer, the one in the middle.
+//
+// With Artifact set, transactions are what the generator that FissLock's and ShiftLock's evaluations used makes of them, and so are the numbers of locks: 121 for each
+// warehouse of TPC-C, for partitions of tables, and 680,236 for TATP with 100,000 subscribers:
 //
 //   - New-Order always has 10 lines, none of another warehouse, and takes partitions of orders one after the other; by the specification
-//     it has 5 to 15 lines, of each 100 one of another warehouse, and orders belong to a district.
+//     it has 5 to 15 lines, of each 100 one of another warehouse, and orders belong to a district. Of each 100 orders one is taken back.
 //   - Delivery delivers for one district, and only reads its order lines; by the specification it is for all 10.
 //   - Order-Status and Stock-Level take one lock of a table that they scan.
 //   - TATP's Get-New-Destination does not ask whether the facility is active, and takes rows that end before the time asked for, not after.

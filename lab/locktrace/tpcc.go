@@ -5,17 +5,20 @@ import (
 	"github.com/declock/declock/traces"
 )
 
-// A TPCC is a database of TPC-C.
+// A TPCC is a database of TPC-C. By the specification its districts take orders and deliver them, so its sources are used by one goroutine at a time.
 type TPCC struct {
 	Warehouses int
 	// Nodes is how many compute nodes share the warehouses: a client's transactions are for those of its node. At least 1. Of fewer warehouses than nodes several nodes
 	// have one.
 	Nodes    int
 	Artifact bool
+	Seed     uint64 // of what customers order, by the specification
+
+	stores []*store // by warehouse; nil: nothing has been ordered yet
 }
 
-// Locks of a warehouse, table after table. There is one for each row of warehouse and district, and one for each partition of the others. Items are never
-// changed, so nothing takes theirs.
+// Locks of a warehouse of the artifact, table after table. There is one for each row of warehouse and district, and one for each partition of the others. Items are
+// never changed, so nothing takes theirs.
 const (
 	districtAt     = 1
 	customerAt     = districtAt + districts
@@ -25,7 +28,7 @@ const (
 	lineAt         = newOrderAt + districts
 	stockAt        = lineAt + districts
 	itemAt         = stockAt + stockParts
-	WarehouseLocks = itemAt + itemParts // of one warehouse
+	WarehouseLocks = itemAt + itemParts
 
 	districts     = 10
 	customerParts = 30
@@ -38,14 +41,22 @@ const (
 )
 
 // Locks returns how many locks there are.
-func (t *TPCC) Locks() int { return t.Warehouses * WarehouseLocks }
+func (t *TPCC) Locks() int { return t.Warehouses * t.Each() }
+
+// Each returns how many locks a warehouse has. Those of a warehouse are numbered one after the other.
+func (t *TPCC) Each() int {
+	if t.Artifact {
+		return WarehouseLocks
+	}
+	return min(warehouseRows, mostRows/t.Warehouses)
+}
 
 // Source returns the transactions of a client of a node, from 0.
 func (t *TPCC) Source(node int, r *traces.Rand) Source { return t.source(node, r) }
 
 func (t *TPCC) source(node int, r *traces.Rand) *tpccSource {
 	share := max(t.Warehouses/t.Nodes, 1)
-	return &tpccSource{draw: draw{r}, t: t, first: node * share % t.Warehouses, share: share}
+	return &tpccSource{draw: draw{r}, t: t, first: node * share % t.Warehouses, share: share, each: t.Each(), seen: map[uint32]int{}}
 }
 
 type tpccSource struct {
@@ -53,9 +64,15 @@ type tpccSource struct {
 	t            *TPCC
 	first, share int // warehouses of the node
 	list         []Access
-	order        int // how many orders and payments the artifact has made
-	payment      int
 	kind         Kind
+
+	order, payment int // how many the artifact has made
+
+	each   int            // locks of a warehouse
+	seen   map[uint32]int // where in the list a lock is, by the specification
+	lines  []orderLine
+	deck   []Kind
+	tables bool // whoever takes a customer takes the table of the customers first
 }
 
 // Kind returns what the last transaction is.
@@ -63,84 +80,91 @@ func (s *tpccSource) Kind() Kind { return s.kind }
 
 // Next implements Source, by the mix of transactions that the specification asks for at least.
 func (s *tpccSource) Next(list []Access) []Access {
-	s.list = list
+	s.begin(list)
 	w := s.first + s.between(0, s.share-1)
-	s.kind = kindOf(tpccMix, s.between(0, 99))
+	if s.t.Artifact {
+		s.kind = kindOf(tpccMix, s.between(0, 99))
+		s.partitions(w)
+	} else {
+		s.kind = s.card()
+		s.rows(w)
+	}
+	return s.list
+}
+
+// begin begins a transaction.
+func (s *tpccSource) begin(list []Access) {
+	s.list = list
+	clear(s.seen)
+}
+
+// other returns a warehouse other than w, if there is one.
+func (t *TPCC) other(d draw, w int) int {
+	if t.Warehouses == 1 {
+		return w
+	}
+	return (w + d.between(1, t.Warehouses-1)) % t.Warehouses
+}
+
+// partitions are the locks of a transaction of the artifact.
+func (s *tpccSource) partitions(w int) {
 	switch s.kind {
 	case NewOrder:
 		s.newOrder(w)
 	case Payment:
 		s.pay(w)
 	case OrderStatus:
-		s.orderStatus(w)
+		d := s.between(0, districts-1)
+		s.take(w, customerAt+s.named(), lock.Shared)
+		s.take(w, orderAt+d, lock.Shared)
+		s.take(w, lineAt+s.between(0, districts-1), lock.Shared)
 	case Delivery:
-		s.deliver(w)
+		s.take(w, newOrderAt+s.between(0, districts-1), lock.Exclusive)
+		s.take(w, orderAt+s.between(0, districts-1), lock.Exclusive)
+		s.take(w, lineAt+s.between(0, districts-1), lock.Shared)
+		s.take(w, customerAt+s.customer(), lock.Exclusive)
 	default:
-		s.stockLevel(w)
+		s.take(w, districtAt+s.between(0, districts-1), lock.Shared)
+		s.take(w, lineAt+s.between(0, districts-1), lock.Shared)
+		s.take(w, stockAt+s.between(0, stockParts-1), lock.Shared)
 	}
-	return s.list
 }
 
 func (s *tpccSource) take(w, l int, m lock.Mode) {
 	s.list = take(s.list, w*WarehouseLocks+l, m)
 }
 
-// customer returns the partition of a customer of a district, by number.
-func (s *tpccSource) customer(d int) int {
-	row := s.nurand(1023, 1, customers) - 1
-	if s.t.Artifact {
-		return row % customerParts
-	}
-	return (d*customers + row) * customerParts / (districts * customers)
-}
+// customer returns the partition of a customer, by number.
+func (s *tpccSource) customer() int { return (s.nurand(1023, 1, customers) - 1) % customerParts }
 
-// named returns the partition of a customer that is found by name in 60 of 100 cases: the middle one of the three of a name.
-func (s *tpccSource) named(d int) int {
+// named returns the partition of a customer that is found by name in 60 of 100 cases.
+func (s *tpccSource) named() int {
 	if !s.percent(60) {
-		return s.customer(d)
+		return s.customer()
 	}
-	name := s.nurand(255, 0, names-1)
-	if s.t.Artifact {
-		return name % customerParts
-	}
-	return (d*customers + names + name) * customerParts / (districts * customers)
+	return s.nurand(255, 0, names-1) % customerParts
 }
 
-// other returns another warehouse; for the artifact, of another node.
-func (s *tpccSource) other(w int) int {
-	if s.t.Warehouses == 1 {
-		return w
-	}
-	if s.t.Artifact && s.t.Nodes > 1 {
+// remote returns another warehouse, of another node.
+func (s *tpccSource) remote(w int) int {
+	if s.t.Warehouses > 1 && s.t.Nodes > 1 {
 		return (s.first + s.share + s.between(0, s.t.Warehouses-s.share-1)) % s.t.Warehouses
 	}
-	return (w + s.between(1, s.t.Warehouses-1)) % s.t.Warehouses
+	return s.t.other(s.draw, w)
 }
 
 func (s *tpccSource) newOrder(w int) {
 	d := s.between(0, districts-1)
 	s.take(w, 0, lock.Shared)
 	s.take(w, districtAt+d, lock.Exclusive)
-	lines, part := s.between(5, 15), d
-	if s.t.Artifact {
-		lines, part = 10, s.order%districts
-		s.order++
-		s.take(w, customerAt+(s.nurand(1024, 0, customers-1)+d*customers)/(districts*customers/customerParts), lock.Shared)
-	} else {
-		s.take(w, customerAt+s.customer(d), lock.Shared)
-	}
+	s.between(5, 15) // the lines by the specification: drawn, so that traces stay what they were
+	part := s.order % districts
+	s.order++
+	s.take(w, customerAt+(s.nurand(1024, 0, customers-1)+d*customers)/(districts*customers/customerParts), lock.Shared)
 	s.take(w, orderAt+part, lock.Exclusive)
 	s.take(w, newOrderAt+part, lock.Exclusive)
-	for range lines {
-		if s.t.Artifact {
-			s.take(w, stockAt+s.between(0, items-1)%stockParts, lock.Exclusive)
-			continue
-		}
-		from := w
-		if s.percent(1) {
-			from = s.other(w)
-		}
-		s.take(from, stockAt+(s.nurand(8191, 1, items)-1)*stockParts/items, lock.Exclusive)
+	for range 10 {
+		s.take(w, stockAt+s.between(0, items-1)%stockParts, lock.Exclusive)
 	}
 	s.take(w, lineAt+part, lock.Exclusive)
 }
@@ -149,54 +173,13 @@ func (s *tpccSource) pay(w int) {
 	d := s.between(0, districts-1)
 	s.take(w, 0, lock.Exclusive)
 	s.take(w, districtAt+d, lock.Exclusive)
-	from, part := w, d
+	from := w
 	if !s.percent(85) {
-		from = s.other(w)
+		from = s.remote(w)
 	}
-	if s.t.Artifact {
-		part = s.payment % districts
-		s.payment++
-	}
-	s.take(from, customerAt+s.named(s.between(0, districts-1)), lock.Exclusive)
+	part := s.payment % districts
+	s.payment++
+	s.between(0, districts-1) // the customer's district: the same
+	s.take(from, customerAt+s.named(), lock.Exclusive)
 	s.take(w, historyAt+part, lock.Exclusive)
-}
-
-func (s *tpccSource) orderStatus(w int) {
-	d := s.between(0, districts-1)
-	s.take(w, customerAt+s.named(d), lock.Shared)
-	s.take(w, orderAt+d, lock.Shared)
-	if s.t.Artifact {
-		d = s.between(0, districts-1)
-	}
-	s.take(w, lineAt+d, lock.Shared)
-}
-
-func (s *tpccSource) deliver(w int) {
-	if s.t.Artifact {
-		s.take(w, newOrderAt+s.between(0, districts-1), lock.Exclusive)
-		s.take(w, orderAt+s.between(0, districts-1), lock.Exclusive)
-		s.take(w, lineAt+s.between(0, districts-1), lock.Shared)
-		s.take(w, customerAt+s.customer(0), lock.Exclusive)
-		return
-	}
-	for d := range districts {
-		s.take(w, newOrderAt+d, lock.Exclusive)
-		s.take(w, orderAt+d, lock.Exclusive)
-		s.take(w, lineAt+d, lock.Exclusive)
-		s.take(w, customerAt+s.customer(d), lock.Exclusive)
-	}
-}
-
-func (s *tpccSource) stockLevel(w int) {
-	d := s.between(0, districts-1)
-	s.take(w, districtAt+d, lock.Shared)
-	if s.t.Artifact {
-		s.take(w, lineAt+s.between(0, districts-1), lock.Shared)
-		s.take(w, stockAt+s.between(0, stockParts-1), lock.Shared)
-		return
-	}
-	s.take(w, lineAt+d, lock.Shared)
-	for range 20 * 10 { // lines of the last 20 orders
-		s.take(w, stockAt+(s.nurand(8191, 1, items)-1)*stockParts/items, lock.Shared)
-	}
 }

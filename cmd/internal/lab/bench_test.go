@@ -140,9 +140,11 @@ func TestMicroJSON(t *testing.T) {
 	}
 }
 
-// Transactions run over one warehouse and over 9,600, by the specification and as published, and over TATP.
+// Transactions run over one warehouse and over 9,600, by the specification and as published, and over TATP; with pauses, long readers and clients that fail.
 func TestBenchTxn(t *testing.T) {
-	for _, args := range []string{"--warehouses 1 --mode spec", "--warehouses 9600", "--trace tatp --subscribers 50 --aborts --exclusive"} {
+	for _, args := range []string{"--warehouses 1 --mode spec", "--warehouses 9600", "--trace tatp --subscribers 50 --aborts --exclusive",
+		"--mode spec --warehouses 10 --think 0s --delay 10us --long 0.1 --long-hold 100us --lease 1ms --ask-lease 20ms --lock dslr:slots --warmup 1ms --window 5ms",
+		"--fail-rate 0.01 --fail waiting --noticed 1ms --warmup 1ms --window 5ms"} {
 		out, err := labRun(append([]string{"bench", "txn", "--json", "--clients", "10"}, strings.Fields(args)...)...)
 		var v struct{ Rows []map[string]any }
 		if err := errors.Join(err, json.Unmarshal([]byte(out), &v)); err != nil || len(v.Rows) != 1 || v.Rows[0]["mops"].(float64) <= 0 {
@@ -229,6 +231,8 @@ func TestBenchRefuses(t *testing.T) {
 		{"bench micro more", exit.Usage}, {"bench micro --procs 2", exit.Usage}, {"bench micro --message-scale 0", exit.Usage},
 		{"bench bank --source /nowhere --locks declock;nosuch", exit.UnknownName}, {"bench bank --stops", exit.Usage}, {"bench bank --clients 6", exit.Usage},
 		{"bench txn --lock nosuch", exit.UnknownName}, {"bench txn --warehouses 9601", exit.Usage}, {"bench txn --clients 4 --cns 8", exit.Usage},
+		{"bench txn --fail-rate 2", exit.Usage}, {"bench txn --noticed 1ms", exit.Usage}, {"bench txn --trace tatp --long 0.1", exit.Usage}, {"bench txn --long-hold 1ms", exit.Usage},
+		{"bench txn --think -1s", exit.Usage}, {"bench txn --delay 11s", exit.Usage},
 		{"bench micro --cluster shm: --nic cx6", exit.Usage}, {"bench micro --cluster shm: --message-extra 1us", exit.Usage},
 	} {
 		if _, err := labRun(strings.Fields(c.args)...); exit.Of(err) != c.code {

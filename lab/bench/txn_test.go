@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+)
+
+// DSLR's figures lock rows, those of a warehouse on one memory node; beside long readers, and where there are none to compare with, by the table of the customers first.
+func TestDSLRLocksRows(t *testing.T) {
+	const rows = 310_012
+	r, m := dslrTxn("dslr", 16, 1)
+	r.m = m.WithDefaults()
+	if n, _, err := r.sources(Options{}); err != nil || n != 16*rows || r.each != rows {
+		t.Errorf("%d locks of 16 warehouses, %d each: %v", n, r.each, err)
+	}
+	for _, share := range []float64{0, 1e-3} {
+		if r, _ := longReads(Options{}, "dslr", share); !r.tables || r.scans != share {
+			t.Errorf("a share of %v long readers: %v, tables %v", share, r.scans, r.tables)
+		}
+	}
+}
+
+// What a user says of transactions is what runs: pauses, failures, which other locks than those with leases notice, long readers, leases.
+func TestTxnParameters(t *testing.T) {
+	txn := Txn{Trace: "tpcc", Sorted: true, Warehouses: 4, ThinkNs: 50 * fabric.Microsecond, DelayNs: 30 * fabric.Microsecond, FailRate: 0.01, NoticedNs: fabric.Millisecond, Long: 0.1,
+		LongNs: 300 * fabric.Microsecond, AskNs: 40 * fabric.Millisecond}
+	for _, lock := range []string{"declock", "dslr:slots"} {
+		m := Default(lock)
+		m.CNs, m.Clients, m.LeaseNs, m.WarmupNs, m.WindowNs = 2, 8, 2*fabric.Millisecond, fabric.Millisecond, 60*fabric.Millisecond
+		m = m.WithDefaults()
+		if err := txn.Validate(&m); err != nil {
+			t.Fatal(err)
+		}
+		r := txn.run(lock)
+		r.m = m
+		got, err := r.run(context.Background(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		least, long := uint32(math.MaxUint32), 0
+		for _, e := range r.journal.list {
+			least = min(least, e.op-e.acquire-e.release)
+			if e.op-e.acquire-e.release >= 300_000 {
+				long++
+			}
+		}
+		n := len(r.journal.list)
+		if least < 50_000 || long < n/20 || long > n/5 || got["failures"] < 1 || (r.fails.noticed == 0) != (lock == "dslr:slots") || r.leaseNs != 40*fabric.Millisecond {
+			t.Errorf("%s: %d transactions, %d of them long, the shortest hold %d ns, %v failures, %+v", lock, n, long, least, got["failures"], r.fails)
+		}
+	}
+}
+
+// What no transaction can have is refused.
+func TestTxnRefusesParameters(t *testing.T) {
+	for i, txn := range []Txn{{FailRate: 1.5}, {FailRate: math.NaN()}, {Long: -1}, {Trace: "tatp", Long: 0.1}, {ThinkNs: -1}, {DelayNs: 11 * fabric.Second}} {
+		m := Default("cas")
+		m = m.WithDefaults()
+		if err := txn.Validate(&m); !errors.Is(err, ErrTxn) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+}
