@@ -48,6 +48,13 @@ func (c *Cluster) copyNumber(ctx context.Context, to handle.NewBackup, bytesPerS
 		progress(0, 0)
 		o := handle.CopyOptions{
 			BytesPerSecond: bytesPerSecond, Progress: progress, Use: k.use, Kinds: []*handle.Kind{objstore.Stores, btree.Trees}, Dead: c.dead, Creating: &c.creating,
+			Free: func() error {
+				err := handle.FreeDropped(s.Port(), c.memory(), c.node.Fabric().View)
+				if errors.Is(err, fabric.ErrNodeDown) {
+					err = nil // the next drop does it
+				}
+				return err
+			},
 		}
 		err = s.End(ctx, begun, handle.CopyNumber(s.Locker(), to, o))
 		c.copying.Store(nil)

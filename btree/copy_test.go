@@ -260,16 +260,46 @@ func (p *giving) PostBackup(g *fabric.Replicas, i int, ops []fabric.Op) (fabric.
 	return p.Port.PostBackup(g, i, ops)
 }
 
-// The memory of a dropped tree is given back while a copy writes to the new backup which compute nodes have it open: it may be something else by then, so the copy is worth nothing.
+// The last compute node lets a dropped tree go while a copy writes to the new backup which compute nodes have it open. The memory is not given back under the copier, and be something else then: the copier
+// gives it back.
 func TestCopyOfADroppedTreeGivenBack(t *testing.T) {
 	x := newCopyWorld(t, 1)
 	part := x.tree.h.Parts[0]
 	wantErr(t, "drop", Trees.Drop(x.port(1), "test", x.mns, x.cns[1].View), nil)
-	records, _ := reclaim.Records(part.Base)
-	p := &giving{Port: x.port(0).(*sim.Port), at: records, then: func() { wantErr(t, "leave", x.c.Leave(), nil) }}
+	records, words := reclaim.Records(part.Base)
+	retired := func() int {
+		t.Helper()
+		list, err := part.Region.Retired(x.port(1))
+		wantErr(t, "retired", err, nil)
+		return len(list)
+	}
+	free := func() error { return handle.FreeDropped(x.port(1), x.mns, x.cns[1].View) }
+	reused := false
+	p := &giving{Port: x.port(0).(*sim.Port), at: records, then: func() {
+		wantErr(t, "leave", x.c.Leave(), nil)
+		wantErr(t, "free", free(), nil)
+		if retired() == 1 {
+			return
+		}
+		e, _, err := part.Region.Create(x.port(1), memory.Spec{Name: "locks", Kind: memory.KindLocks, Size: part.Entry.Length, Align: 4096})
+		wantErr(t, "locks", err, nil)
+		if e.Addr.Offset() == part.Base.Offset() {
+			reused = true
+			l := cas.New(x.port(1), cas.Config{Plain: true})
+			wantErr(t, "acquire", l.Acquire(new(lock.Hold), &lock.Request{Lock: records, Mode: lock.Exclusive}), nil)
+		}
+	}}
 	to := x.add()
-	wantErr(t, "copy", handle.CopyNumber(cas.New(p, cas.Config{Plain: true}), to, handle.CopyOptions{Kinds: []*handle.Kind{Trees}}), memory.ErrRemoved)
+	wantErr(t, "copy", handle.CopyNumber(cas.New(p, cas.Config{Plain: true}), to, handle.CopyOptions{Kinds: []*handle.Kind{Trees}, Free: free}), nil)
+	if p.then != nil || retired() != 0 {
+		t.Fatalf("%d dropped trees have memory, which no compute node has open", retired())
+	}
 	x.copyAll(to)
+	buf := make([]byte, 8*words)
+	x.world.c.PeekBackup(records, fabric.MemID(2), buf)
+	if reused && !bytes.Equal(buf, make([]byte, len(buf))) {
+		t.Fatal("locks are not zero at the new backup")
+	}
 }
 
 // A hooked is a Locker that does something before it acquires a lock, once, or after it has released one, each time.

@@ -18,7 +18,7 @@ import (
 // is not given back, 5 removed, and CN is about to publish its memory under another name. Generation grows whenever
 // the word becomes free or changes hands, so that a claimant that was taken
 // over cannot publish; a claim of state 5 that is withdrawn goes back to the one before. No published word comes back. The name hash lets others see what is being made before
-// its name is written. Zero is free.
+// its name is written; in state 4 it says who holds the memory (claimWord.held). Zero is free.
 type claimWord uint64
 
 const (
@@ -81,6 +81,22 @@ func (w claimWord) publish() claimWord {
 
 // kept returns the word of what has been published with w, when it is retired.
 func (w claimWord) kept() claimWord { return makeClaim(claimKept, w.owner(), w.gen(), 0) }
+
+// held returns the word of what has been retired with w, while a compute node keeps its memory from being given back; 0: nobody does any more. The low bits of what is the name's hash else are a number
+// that grows, so that no word comes back.
+func (w claimWord) held(cn fabric.CNID) claimWord {
+	n := w.hash()
+	if cn != 0 {
+		n++
+	}
+	return makeClaim(claimKept, w.owner(), w.gen(), uint32(cn)<<holderShift|n&(1<<holderShift-1))
+}
+
+// holderShift is where the name's hash has the compute node that holds retired memory.
+const holderShift = claimHashBits - claimCNBits
+
+// holderOf returns who holds what has been retired, as the name's hash says; 0: nobody.
+func holderOf(hash uint32) fabric.CNID { return fabric.CNID(hash >> holderShift) }
 
 // dropping returns the word of what has been retired with w, while its memory is given back.
 func (w claimWord) dropping() claimWord { return makeClaim(claimDropping, w.owner(), w.gen(), 0) }

@@ -271,7 +271,7 @@ func TestRemoveStoppedEverywhere(t *testing.T) {
 				want(t, err, memory.ErrNotFound)
 			}
 			unused := func(*memory.Entry) (bool, error) { return false, nil }
-			want(t, memory.FreeRetired(h.p, []fabric.MemID{h.r.Memory()}, unused), nil)
+			want(t, memory.FreeRetired(h.p, []fabric.MemID{h.r.Memory()}, unused, nil), nil)
 			e, _, err := h.r.Create(h.p, memory.Spec{Name: "s", Kind: memory.KindStore, Size: 4096})
 			want(t, err, nil)
 			want(t, h.p.Do([]fabric.Op{fabric.Read(e.Addr, b)}), nil)

@@ -56,11 +56,63 @@ func (r *Region) retired(port fabric.Port, cut func(d *directory, i int, st clai
 // retired decodes the retired entry i. The rest of a tree that is gone has another generation than its bytes, and stays.
 func (d *directory) retired(i int) (Entry, bool) {
 	e, err := decodeEntry(d.buf[i*entrySize:][:entrySize])
-	e.slot, e.Addr = i, e.Addr.In(fabric.Generation(d.r.Generation()))
+	e.slot, e.Addr, e.held = i, e.Addr.In(fabric.Generation(d.r.Generation())), d.state(i).hash()
 	return e, err == nil
 }
 
-// Free gives the memory of a retired entry back, which is not used any more. The entry is not retired any more before any of it is something else (Kept).
+// ErrHeld: the memory of a retired entry is not given back now, since a compute node holds it.
+var ErrHeld = errors.New("memory: memory of what has been dropped is held")
+
+// Hold keeps the memory of a retired entry from being given back while this compute node lives, until Release: also by those that have looked before whether anybody uses it. It is held at all
+// backups, too. dead, if not nil, returns which compute nodes are dead and fenced now: they hold nothing. ErrRemoved: it has been given back. One goroutine of a compute node holds memory.
+func (r *Region) Hold(port fabric.Port, e *Entry, dead func() fabric.CNSet) error {
+	d := directory{r: r, port: port}
+	for {
+		before, err := r.Backups(port)
+		if err != nil {
+			return err
+		}
+		st, err := d.load(e.slot)
+		if err != nil {
+			return fmt.Errorf("memory: root entry of %q on %v: %w", e.Name, r.mn, err)
+		}
+		switch by := holderOf(st.hash()); {
+		case st.state() != claimKept || st.gen() != e.gen:
+			return fmt.Errorf("%w: %q on %v", ErrRemoved, e.Name, r.mn)
+		case by != 0 && by != port.ID().CN() && (dead == nil || !dead().Has(by)):
+			return fmt.Errorf("%w: %q on %v, by %v", ErrHeld, e.Name, r.mn, by)
+		}
+		ok, err := d.cas(e.slot, st, st.held(port.ID().CN()))
+		if err != nil {
+			return err
+		}
+		if now, err := r.Backups(port); err != nil || ok && now.Epoch() == before.Epoch() {
+			return err
+		}
+	}
+}
+
+// Release ends a Hold.
+func (r *Region) Release(port fabric.Port, e *Entry) error {
+	d := directory{r: r, port: port}
+	for {
+		st, err := d.load(e.slot)
+		if err != nil {
+			return fmt.Errorf("memory: root entry of %q on %v: %w", e.Name, r.mn, err)
+		}
+		if st.state() != claimKept || st.gen() != e.gen || holderOf(st.hash()) != port.ID().CN() {
+			return nil
+		}
+		if ok, err := d.cas(e.slot, st, st.held(0)); err != nil || ok {
+			return err
+		}
+	}
+}
+
+// Holder returns which compute node held the memory of a retired entry when that was read, 0: none.
+func (e *Entry) Holder() fabric.CNID { return holderOf(e.held) }
+
+// Free gives the memory of a retired entry back, which is not used any more. ErrHeld: another compute node holds it since the entry was read. The entry is not retired any more before any of it is something else (Kept).
 func (r *Region) Free(port fabric.Port, e *Entry) error {
 	d := r.directory(port)
 	defer d.free()
@@ -70,6 +122,9 @@ func (r *Region) Free(port fabric.Port, e *Entry) error {
 	st := d.state(e.slot)
 	if st.state() != claimKept || st.gen() != e.gen {
 		return nil
+	}
+	if st.hash() != e.held {
+		return fmt.Errorf("%w: %q on %v", ErrHeld, e.Name, r.mn)
 	}
 	ok, err := d.cas(e.slot, st, st.dropping())
 	if err == nil && ok {
@@ -140,8 +195,8 @@ func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind, mark u
 	return nil
 }
 
-// FreeRetired gives the memory of retired stores and trees back that no compute node uses: inUse tells that from their first part. The other parts go first.
-func FreeRetired(port fabric.Port, among []fabric.MemID, inUse func(first *Entry) (bool, error)) error {
+// FreeRetired gives the memory of retired stores and trees back that no compute node uses, or holds: inUse tells that from their first part, live which compute nodes live. The other parts go first.
+func FreeRetired(port fabric.Port, among []fabric.MemID, inUse func(first *Entry) (bool, error), live func(fabric.CNID) bool) error {
 	type retired struct {
 		r *Region
 		e Entry
@@ -171,15 +226,23 @@ func FreeRetired(port fabric.Port, among []fabric.MemID, inUse func(first *Entry
 			}
 			continue
 		}
+		parts := []retired{}
 		for _, y := range all {
 			if j, m := y.e.Part(); j > 0 && m == n && y.e.Kind == x.e.Kind && y.e.Name == x.e.Name && y.e.id() == x.e.id() {
-				if err := y.r.Free(port, &y.e); err != nil {
-					return err
-				}
+				parts = append(parts, y)
 			}
 		}
-		if err := x.r.Free(port, &x.e); err != nil {
-			return err
+		for _, y := range append(parts, x) {
+			err := ErrHeld
+			if by := y.e.Holder(); by == 0 || !live(by) {
+				err = y.r.Free(port, &y.e)
+			}
+			if errors.Is(err, ErrHeld) {
+				break // its holder sees to it
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil

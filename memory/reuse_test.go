@@ -149,10 +149,46 @@ func TestKeptWhileItIsGivenBack(t *testing.T) {
 				break
 			}
 			unused := func(*memory.Entry) (bool, error) { return false, nil }
-			want(t, memory.FreeRetired(p, []fabric.MemID{r.Memory()}, unused), nil)
+			want(t, memory.FreeRetired(p, []fabric.MemID{r.Memory()}, unused, nil), nil)
 			if used, err := r.Used(p); err != nil || used != before {
 				t.Fatalf("operation %d, crashed %v: %d bytes are used, %d before: %v", k, crashed, used, before, err)
 			}
 		}
 	}
+}
+
+// Memory of what has been dropped is not given back while a compute node holds it that lives: nor by another that has looked before whether it is used, nor at a backup that is promoted.
+func TestHold(t *testing.T) {
+	w := newReplicated(t, 2)
+	p, other := open(t, w.nodes[0]), open(t, w.nodes[1])
+	e, _, err := w.r.Create(p, memory.Spec{Name: "s", Kind: memory.KindStore, Size: 4096, Info: memory.Info{1 << 48}})
+	want(t, err, nil)
+	want(t, w.r.Retire(p, &e), nil)
+	before, err := w.r.Retired(other)
+	want(t, err, nil)
+	want(t, w.r.Hold(p, &before[0], nil), nil)
+	want(t, w.r.Free(other, &before[0]), memory.ErrHeld)
+	want(t, w.r.Hold(other, &before[0], nil), memory.ErrHeld)
+	free := func(what string, there int, live bool) {
+		t.Helper()
+		unused := func(*memory.Entry) (bool, error) { return false, nil }
+		want(t, memory.FreeRetired(other, []fabric.MemID{w.mn}, unused, func(fabric.CNID) bool { return live }), nil)
+		if list, err := w.r.Retired(other); err != nil || len(list) != there {
+			t.Fatalf("%s: %d are retired, want %d: %v", what, len(list), there, err)
+		}
+	}
+	free("held", 1, true)
+	want(t, w.c.Promote(w.mn), nil)
+	w.attach(p, w.nodes[0])
+	w.attach(other, w.nodes[1])
+	free("held, and promoted", 1, true)
+	want(t, w.r.Release(p, &e), nil)
+	want(t, w.r.Free(other, &before[0]), memory.ErrHeld) // it was held since
+	want(t, w.r.Hold(p, &e, nil), nil)
+	var dead fabric.CNSet
+	dead.Add(w.nodes[0].ID())
+	want(t, w.r.Hold(other, &e, func() fabric.CNSet { return dead }), nil)
+	want(t, w.r.Hold(p, &e, nil), memory.ErrHeld)
+	free("held by one that is dead", 0, false)
+	want(t, w.r.Hold(p, &e, nil), memory.ErrRemoved)
 }

@@ -68,6 +68,7 @@ func (w *world) copies(cn int, p fabric.Port) {
 			err := handle.CopyNumber(w.locker(n, p), to, handle.CopyOptions{
 				Use: func(_ *memory.Entry, f func(handle.Copied) error) error { return f(n.copied()) }, Kinds: []*handle.Kind{objstore.Stores, btree.Trees},
 				Dead: func() fabric.CNSet { return n.sim.View().Dead() }, Creating: &n.creating,
+				Free: func() error { return handle.FreeDropped(p, w.mns, n.sim.View) },
 			})
 			if err == nil {
 				w.copied(to, host)

@@ -1,6 +1,7 @@
 package handle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -69,6 +70,8 @@ type CopyOptions struct {
 	// Dead and Creating are as in a memory.Spec: names that nobody goes on to make are not waited for.
 	Dead     func() fabric.CNSet
 	Creating *memory.Creating
+	// Free gives back the memory of what has been dropped, and is not used any more, as FreeDropped does; nil: nobody does that when it has been held for the copy.
+	Free func() error
 }
 
 // copySliceNs is for how long Use has a store or tree open at a time.
@@ -172,31 +175,49 @@ func (x *copying) due(at *CopyPosition) fabric.Time {
 // dropped copies what says of a collection that has been dropped that it has been, and which compute nodes have it open still. Else its memory would be given back when the backup is promoted,
 // and become something else, before they let it go. What they have in it is not copied: it is gone for them as soon as they look.
 //
-// It comes last, for a collection may be dropped while others are copied. Nobody registers with what has been dropped, so nothing keeps its memory meanwhile: if it has been given back by
-// then, what was written may lie in something new, and the copy is to be begun anew.
+// It comes last, for a collection may be dropped while others are copied. Nobody registers with what has been dropped: so the memory is held (memory.Region.Hold) while it is written to, for what is
+// written to memory that is something else by then stays there, whoever copies later. Those that have let it go meanwhile have left it to this compute node to give it back.
 func (x *copying) dropped() error {
 	path := lock.Path(x.l)
 	list, err := x.region.Retired(path)
 	if err != nil {
 		return err
 	}
+	held := false
 	for i := range list {
 		e := &list[i]
 		at := slices.IndexFunc(x.o.Kinds, func(k *Kind) bool { return k.Entry == e.Kind })
 		if at < 0 {
 			continue
 		}
-		if err = x.region.Level(path, e.Addr.Add(x.o.Kinds[at].dropMark()), 1); err != nil {
-			return err
+		err := x.region.Hold(path, e, x.o.Dead)
+		if errors.Is(err, memory.ErrRemoved) {
+			continue
 		}
-		if part, _ := e.Part(); part == 0 {
-			if err = MirrorRecords(path, x.region, e.Addr); err != nil {
-				return err
-			}
+		if err == nil {
+			held = true
+			err = errors.Join(x.droppedOne(x.o.Kinds[at], e), x.region.Release(path, e))
 		}
-		if err = x.region.Kept(path, e); err != nil {
+		if err != nil {
 			return fmt.Errorf("copy of what has been dropped: %w", err)
 		}
 	}
+	if held && x.o.Free != nil {
+		return x.o.Free()
+	}
 	return nil
+}
+
+func (x *copying) droppedOne(k *Kind, e *memory.Entry) error {
+	path := lock.Path(x.l)
+	if b, err := x.region.Backups(path); err != nil || b.Epoch() != x.to.Epoch {
+		return cmp.Or(err, fabric.ErrStaleEpoch)
+	}
+	if err := x.region.Level(path, e.Addr.Add(k.dropMark()), 1); err != nil {
+		return err
+	}
+	if part, _ := e.Part(); part > 0 {
+		return nil
+	}
+	return MirrorRecords(path, x.region, e.Addr)
 }

@@ -112,7 +112,9 @@ func (k *Kind) dropMark() uint64 {
 
 // FreeDropped gives back the memory of all dropped collections, of whatever kind, that no compute node has open any more: after one has crashed that had, say.
 func FreeDropped(port fabric.Port, among []fabric.MemID, view func() fabric.View) error {
-	return memory.FreeRetired(port, among, func(first *memory.Entry) (bool, error) { return reclaim.InUse(port, first.Addr, view) })
+	return memory.FreeRetired(port, among,
+		func(first *memory.Entry) (bool, error) { return reclaim.InUse(port, first.Addr, view) },
+		func(cn fabric.CNID) bool { return view == nil || view().Live.Has(cn) })
 }
 
 // MarkCrashed notes, for a compute node that has just joined the cluster, that the one that had its number before has crashed, if that had the collection of a
@@ -120,6 +122,11 @@ func FreeDropped(port fabric.Port, among []fabric.MemID, view func() fabric.View
 func (k *Kind) MarkCrashed(port fabric.Port, r *memory.Region, e *memory.Entry) error {
 	if e.Kind != k.Entry {
 		return nil
+	}
+	if e.Holder() == port.ID().CN() {
+		if err := r.Release(port, e); err != nil {
+			return err
+		}
 	}
 	if which, _, err := k.PartOf(e); err != nil || which != 0 {
 		return nil // the first part has the records
