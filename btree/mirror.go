@@ -37,7 +37,7 @@ func (c *Client) outlast(try func() error) error {
 	if !c.t.h.Replicated() {
 		return try()
 	}
-	return c.session.Outlast(try, func(err error) error {
+	err := c.session.Outlast(try, func(err error) error {
 		begun := func() bool { return c.uncertain || !c.t.h.OthersAnswer(c.l) }
 		err = handle.Outlast(c.l, c.t.h.Parts, c.session.Since, err, begun, try)
 		if c.uncertain {
@@ -45,6 +45,7 @@ func (c *Client) outlast(try func() error) error {
 		}
 		return err
 	})
+	return c.t.h.Damaged(&c.work, err)
 }
 
 // do executes a chain of READs on a part. Without a lock it waits while the memory node is being replaced.

@@ -41,6 +41,9 @@ func (c *Client) Get(key []byte) ([]byte, error) {
 		return nil, err
 	}
 	value, err := c.fetch(key)
+	if err != nil {
+		err = c.t.h.Damaged(&c.work, err)
+	}
 	c.session.End()
 	return value, err
 }

@@ -92,7 +92,11 @@ func (it *Iterator) Next() bool {
 		return false
 	}
 	defer it.c.session.End()
-	return it.next()
+	more := it.next()
+	if it.err != nil {
+		it.err = it.c.t.h.Damaged(&it.c.work, it.err)
+	}
+	return more
 }
 
 func (it *Iterator) next() bool {

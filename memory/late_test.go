@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -167,5 +168,48 @@ func TestSettleWhatChanges(t *testing.T) {
 	e, err := w.r.Lookup(p, "y", memory.KindLocks)
 	if want(t, err, nil); e.Addr != x.Addr || !changed {
 		t.Errorf("%+v", e)
+	}
+}
+
+// A stopped is a slow Port that is interrupted after one of its chains.
+type stopped struct{ slow }
+
+// Do implements fabric.Port.
+func (p stopped) Do(ops []fabric.Op) error {
+	if *p.left < 0 {
+		return fabric.ErrInterrupted
+	}
+	*p.left--
+	return p.Port.Do(ops)
+}
+
+// Wait implements fabric.Port.
+func (p stopped) Wait(x fabric.Pending) error {
+	err := p.Port.Wait(x)
+	if *p.left < 0 {
+		return fabric.ErrInterrupted
+	}
+	*p.left--
+	return err
+}
+
+// A name whose Drop was interrupted after any of its chains, and done again by another client, does not come back when a backup serves.
+func TestDropThatIsDoneAgain(t *testing.T) {
+	for k, all := 0, false; !all; k++ {
+		w := newReplicated(t, 2)
+		w.locks(open(t, w.nodes[0]), "x")
+		among, left := []fabric.MemID{w.mn}, k
+		err := memory.Drop(stopped{slow{open(t, w.nodes[0]), &left}}, among, "x", memory.KindLocks, 64)
+		if all = err == nil; !all {
+			if err = memory.Drop(open(t, w.nodes[1]), among, "x", memory.KindLocks, 64); !errors.Is(err, memory.ErrNotFound) {
+				want(t, err, nil)
+			}
+		}
+		want(t, w.c.Promote(w.mn), nil)
+		p := open(t, w.nodes[1])
+		w.attach(p, w.nodes[1])
+		if _, err := w.r.Lookup(p, "x", memory.KindLocks); !errors.Is(err, memory.ErrNotFound) {
+			t.Errorf("interrupted after chain %d, and done again: %v", k, err)
+		}
 	}
 }

@@ -25,6 +25,23 @@ func (r *Region) Retire(port fabric.Port, e *Entry) error {
 	return fmt.Errorf("%w: %q on %v", ErrRemoved, e.Name, r.mn)
 }
 
+// levelRetired makes the states of retired entries at the backups what they are at the primary: one that has the name still would bring it back.
+func (r *Region) levelRetired(port fabric.Port) error {
+	d := r.directory(port)
+	defer d.free()
+	if err := d.read(); err != nil {
+		return err
+	}
+	for i := range d.r.plan.entries {
+		if d.state(i).state() == claimKept {
+			if err := d.level(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Retired returns the entries that have been retired and have memory still.
 func (r *Region) Retired(port fabric.Port) ([]Entry, error) { return r.retired(port, nil) }
 
@@ -166,6 +183,9 @@ func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind, mark u
 		}
 		e, err := r.Lookup(port, name, kind)
 		if errors.Is(err, ErrNotFound) {
+			if err := r.levelRetired(port); err != nil { // a Drop before may have been cut short
+				return err
+			}
 			continue
 		}
 		if err != nil {
@@ -173,15 +193,7 @@ func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind, mark u
 		}
 		found = true
 		if mark != 0 {
-			ops := [1]fabric.Op{fabric.Store(e.Addr.Add(mark), 1)}
-			backups, err := r.Backups(port)
-			if err == nil {
-				err = backups.Write(ops[:])
-			}
-			if err == nil {
-				err = port.Do(ops[:])
-			}
-			if err != nil {
+			if err := r.mark(port, e.Addr.Add(mark)); err != nil {
 				return fmt.Errorf("memory: drop %q on %v: %w", name, mn, err)
 			}
 		}
@@ -193,6 +205,27 @@ func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind, mark u
 		return fmt.Errorf("%w: %v %q", ErrNotFound, kind, name)
 	}
 	return nil
+}
+
+// mark stores 1 in a word, and in those of all backups that there are then. A backup that is added later gets it with what is copied there.
+func (r *Region) mark(port fabric.Port, a fabric.Addr) error {
+	ops := [1]fabric.Op{fabric.Store(a, 1)}
+	for {
+		before, err := r.Backups(port)
+		if err == nil {
+			err = before.Write(ops[:])
+		}
+		if err == nil {
+			err = port.Do(ops[:])
+		}
+		if err != nil {
+			return err
+		}
+		now, err := r.Backups(port)
+		if err != nil || before.Covers(&now) {
+			return err
+		}
+	}
 }
 
 // FreeRetired gives the memory of retired stores and trees back that no compute node uses, or holds: inUse tells that from their first part, live which compute nodes live. The other parts go first.

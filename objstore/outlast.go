@@ -10,7 +10,7 @@ func (c *Client) outlast(k *work, try func() error) error {
 	if !k.n.Replicated() {
 		return try()
 	}
-	return c.session.Outlast(try, func(err error) error {
+	err := c.session.Outlast(try, func(err error) error {
 		err = handle.Outlast(c.l, []*handle.Part{k.n}, c.session.Since, err, func() bool { return k.begun }, func() error {
 			*k = k.anew()
 			return try()
@@ -20,6 +20,7 @@ func (c *Client) outlast(k *work, try func() error) error {
 		}
 		return err
 	})
+	return c.s.h.Damaged(&c.work, err)
 }
 
 // anew returns the work as it was before anything was found.

@@ -2,6 +2,7 @@ package overtcp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/rpc"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/internal/boottime"
+	"github.com/declock/declock/memory"
 )
 
 // storeOpLimit bounds each operation by a context.
@@ -84,25 +86,7 @@ func (l *storeLoad) end() (ops []storeOp) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for number := range failoverNumbers {
-		x, err := failoverLoaded(ctx, l.own, l.round, number, l.trees)
-		if err != nil {
-			l.t.Fatal(err)
-		}
-		keys, drop := failoverKeys, l.own.DropStore
-		if l.trees {
-			keys, drop = failoverTreeKeys, l.own.DropTree
-		}
-		for key := range keys {
-			o := storeOp{Client: 1000, Number: number, Key: key, Op: "get", Began: boottime.Now()}
-			if err := o.do(ctx, x); err != nil {
-				l.t.Errorf("number %d, key %d, when all is over: %v", number, key, err)
-			}
-			o.Ended = boottime.Now()
-			ops = append(ops, o)
-		}
-		if err := drop(ctx, failoverName(l.round, number)); err != nil {
-			l.t.Error(err)
-		}
+		ops = append(ops, l.readAndDrop(ctx, number)...)
 	}
 	l.done += len(ops)
 	for _, o := range ops {
@@ -117,6 +101,63 @@ func (l *storeLoad) end() (ops []storeOp) {
 	if r := porcupine.CheckOperationsTimeout(storeModel.ToModel(), historyOf(ops), time.Minute); r != porcupine.Ok {
 		l.t.Errorf("the history of %d operations is not linearizable: %v", len(ops), r)
 	}
+	return ops
+}
+
+// readAndDrop reads all keys of the store or tree of a round on a number, and drops it. The test's own compute node joins again if it is given up meanwhile: on a busy machine this process may
+// stand still for longer than its lease lasts.
+func (l *storeLoad) readAndDrop(ctx context.Context, number int) (ops []storeOp) {
+	l.t.Helper()
+	var x loaded
+	do := func(what string, f func() error) {
+		l.t.Helper()
+		for joined := 0; ; joined++ {
+			err := error(nil)
+			if x == (loaded{}) {
+				x, err = failoverLoaded(ctx, l.own, l.round, number, l.trees)
+			}
+			if err == nil {
+				err = f()
+			}
+			if err == nil {
+				return
+			}
+			if !errors.Is(err, fabric.ErrFenced) || joined == 10 {
+				l.t.Errorf("number %d, %s, when all is over: %v", number, what, err)
+				return
+			}
+			l.t.Logf("number %d, %s: the test's own compute node was given up, and joins again: %v", number, what, err)
+			l.own, _ = open(l.t, l.address)
+			x = loaded{}
+		}
+	}
+	keys := failoverKeys
+	if l.trees {
+		keys = failoverTreeKeys
+	}
+	for key := range keys {
+		o := storeOp{Client: 1000, Number: number, Key: key, Op: "get"}
+		do(fmt.Sprint("key ", key), func() error {
+			o.Began = boottime.Now()
+			err := o.do(ctx, x)
+			o.Ended = boottime.Now()
+			return err
+		})
+		ops = append(ops, o)
+	}
+	begun := false
+	do("drop", func() error {
+		drop := l.own.DropStore
+		if l.trees {
+			drop = l.own.DropTree
+		}
+		err := drop(ctx, failoverName(l.round, number))
+		if begun && errors.Is(err, memory.ErrNotFound) { // it was dropped when the compute node was given up
+			err = nil
+		}
+		begun = true
+		return err
+	})
 	return ops
 }
 

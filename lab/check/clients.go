@@ -37,6 +37,9 @@ type client struct {
 	met        []meeting // by memory node, if memory may be lost
 	oldAddress bool      // it asks by an address of memory that is gone
 	heard      int       // how often it has heard of lost memory otherwise
+
+	uses    []sideUse // its clients of what is beside the main store or tree
+	written int       // values
 }
 
 func (w *world) newClient(cn int, name string, p fabric.Port) *client {

@@ -94,6 +94,9 @@ const (
 	StoreOpen Class = "storeopen"
 	// StoreRuns: the object store while most clients set and delete one key, so that one does it for others of its compute node, under the faults of StoreOpen. By name, as StoreOpen.
 	StoreRuns Class = "storeruns"
+	// Drops: the object store or the B+tree, and beside it others that are made, used and dropped by name, over and over, under the faults of StoreRepair and TreeRepair, of the other
+	// classes of stores and trees, or none. By name, as StoreOpen.
+	Drops Class = "drops"
 	// Switched: as Cancel, with the lock of a programmable switch, whose packets are lost, come twice, late and out of order. By name, as StoreOpen.
 	Switched Class = "switched"
 	// SwitchedCrash: as Switched, while compute nodes and the switch crash. By name, as StoreOpen.
@@ -130,7 +133,7 @@ func ParseClasses(list string) ([]Class, error) {
 	}
 	var out []Class
 	for n := range strings.SplitSeq(list, ",") {
-		if all := append(Classes(), StoreOpen, StoreRuns, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal, SwitchedLoss, Updates, Variants); !slices.Contains(all, Class(n)) {
+		if all := append(Classes(), StoreOpen, StoreRuns, Drops, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal, SwitchedLoss, Updates, Variants); !slices.Contains(all, Class(n)) {
 			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, all)
 		}
 		out = append(out, Class(n))
@@ -228,6 +231,8 @@ func (s *Scenario) shape(d *drawer) {
 		s.lifetime(d)
 	}
 	switch s.Class {
+	case Drops:
+		s.besides(d)
 	case StoreLarge:
 		s.segments(d)
 	case StoreOpen:
@@ -259,7 +264,7 @@ func (s *Scenario) drawNews(seed uint64) {
 	crashes := s.Fails > 0 || slices.ContainsFunc(s.Plan, func(f sim.Fault) bool {
 		return f.Kind == sim.FaultKill || f.Kind == sim.FaultFence || f.Kind == sim.FaultReboot || f.Kind == sim.FaultRestart
 	})
-	if d := (&drawer{sim.NewRand(seed, streamNews)}); crashes && s.Class != Lease || s.Class == Promote || s.Class == StorePromote || slices.Contains([]Class{StoreRepair, TreePromote, TreeRepair}, s.Class) {
+	if d := (&drawer{sim.NewRand(seed, streamNews)}); crashes && s.Class != Lease || s.Class == Promote || s.Class == StorePromote || slices.Contains([]Class{StoreRepair, TreePromote, TreeRepair, Drops}, s.Class) {
 		s.NewsNs = pick(d, 0, 3*fabric.Microsecond, 30*fabric.Microsecond, 300*fabric.Microsecond, 3*fabric.Millisecond)
 	}
 	if d := (&drawer{sim.NewRand(seed, streamJoins)}); len(s.Plan) > 0 && s.Joins == 0 && s.Keys == 0 && s.Lock == "" && d.percent(30) {
@@ -334,7 +339,11 @@ func (s *Scenario) wraps(d *drawer) {
 // leaves at most one ticket behind that is more than the entries: then it acquires by CAS (cql.Client.EnqueueCautious).
 func (s *Scenario) participants() int {
 	if s.Policy == "cql" {
-		return s.CNs*s.Clients + s.CNs + 1 + (s.Joins+s.Leaves)*(s.Clients+1)
+		n := s.CNs*s.Clients + s.CNs + 1 + (s.Joins+s.Leaves)*(s.Clients+1)
+		if s.Side > 0 { // up to two clients of each node, a keeper, and one that copies
+			n = max(n, 3*(s.CNs+1)+1)
+		}
+		return n
 	}
 	return s.CNs + 1 + s.Joins + s.Leaves
 }
@@ -417,6 +426,8 @@ func (s *Scenario) faults(d *drawer) {
 		s.largeFaults(d)
 	case StoreOpen, StoreRuns:
 		s.openFaults(d)
+	case Drops:
+		s.dropFaults(d)
 	case StoreCrash, TreeCrash:
 		s.crashAllBut(d, pick(d, s.kill, s.kill, s.zombie))
 	}
@@ -457,7 +468,10 @@ func (s *Scenario) drawPlan(d *drawer, kinds ...sim.FaultKind) {
 
 // horizon is when faults have begun: most runs are under way still.
 func (s *Scenario) horizon() fabric.Time {
-	if s.Keys > 0 {
+	switch {
+	case s.Side > 0:
+		return min(s.span(), max(fabric.Millisecond, fabric.Time(s.Rounds)*s.ThinkNs/2))
+	case s.Keys > 0:
 		return s.span()
 	}
 	return s.span() / 3

@@ -69,7 +69,7 @@ func (w *world) reclaim(cn int, p fabric.Port, more func() bool) {
 		k, err := w.reclaimer(w.nodes[cn-1], w.nodes[cn-1], p)
 		for err == nil && more() {
 			var busy bool
-			if busy, err = k.ReclaimStep(w.nodes[cn-1].sim.View); !busy {
+			if busy, err = k.ReclaimStep(w.nodes[cn-1].sim.View); !busy && w.s.Side == 0 {
 				pause = minReclaimNs
 			}
 			_ = p.Pause(p.Now() + pause)

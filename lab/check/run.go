@@ -38,6 +38,8 @@ type Counts struct {
 	Open      uint64         // objects that were stored without a lock
 	Absorbed  uint64         // sets and deletes that a later client of the compute node has done
 	Copied    uint64         // backups that have come in sync
+	Dropped   uint64         // stores and trees
+	LetGo     uint64         // by compute nodes that had them open
 	Undecided uint64         // keys whose history took too long to judge
 	Effects   sim.FaultStats // of faults
 	LongestNs fabric.Time    // that anyone waited for a lock
@@ -73,6 +75,9 @@ func (w *world) play() *Result {
 	}
 	if w.s.Repair > 0 {
 		w.startCopiers()
+	}
+	if w.s.Side > 0 {
+		w.startSides()
 	}
 	w.startJoins()
 	w.startLeaves()
@@ -247,6 +252,12 @@ func (w *world) settle() error {
 		w.c.Go(w.nodes[w.s.CNs].sim, "closer", w.closeLost)
 		return w.c.Run()
 	}
+	if w.s.Side > 0 {
+		w.c.Go(w.nodes[w.s.CNs].sim, "closer beside", w.closeSides)
+		if err := w.c.Run(); err != nil {
+			return err
+		}
+	}
 	if w.s.Copies > 0 {
 		w.c.Go(w.nodes[w.s.CNs].sim, "closer", w.closeReplicated)
 		return w.c.Run()
@@ -400,6 +411,7 @@ func (w *world) result() *Result {
 		}
 		r.Undecided = uint64(undecided)
 	}
+	w.judgeHistories(r)
 	for _, n := range w.nodes {
 		if n.agent != nil {
 			r.Resets += n.agent.Resets().Led

@@ -110,6 +110,8 @@ type Scenario struct {
 	SecondNs fabric.Time `key:"second"`
 	Expiring int         `key:"expiring"`
 	Tree     int         `key:"tree"` // 1: the keys are in a B+tree
+	// Side is how many names there are of other stores and trees beside, which are made, used and dropped, over and over.
+	Side int `key:"side"`
 
 	RecheckNs fabric.Time `key:"recheck"` // of waiters, 0: never, so that a lost grant is lost
 	ResetNs   fabric.Time `key:"reset"`   // likewise
@@ -287,6 +289,9 @@ func (s *Scenario) Validate() error {
 	if s.Room < 0 || s.SecondNs < 0 || s.Expiring < 0 || s.Expiring > 0 && s.SecondNs == 0 || s.Room+int(s.SecondNs) > 0 && s.Keys == 0 || s.SecondNs > 0 && s.Tree > 0 {
 		return bad("%d bytes for objects, of which %d %% expire, in seconds of %d ns: %d keys", s.Room, s.Expiring, s.SecondNs, s.Keys)
 	}
+	if s.Side < 0 || s.Side > 8 || s.Side > 0 && (s.Keys == 0 || s.loses()) {
+		return bad("%d names beside the main store or tree, %d keys, memory is lost: %v", s.Side, s.Keys, s.loses())
+	}
 	if _, err := s.policy(); err != nil {
 		return bad("%v", err)
 	}
@@ -347,6 +352,9 @@ func (s *Scenario) simConfig() (sim.Config, error) {
 	}
 	if s.SpanNs > 0 {
 		cfg.MaxEvents = 0
+	}
+	if s.Side > 0 { // what is dropped is let go after seconds
+		cfg.MaxEvents *= 4
 	}
 	r := sim.NewRand(s.Seed, streamClocks)
 	for range s.CNs {

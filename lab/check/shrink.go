@@ -98,6 +98,7 @@ var reductions = []func(s *Scenario){
 	func(s *Scenario) { s.Severed = max(0, s.Severed-1) },
 	func(s *Scenario) { s.Locks = min(s.Locks, max(1, s.Locks-1)) },
 	func(s *Scenario) { s.Keys = min(s.Keys, max(1, s.Keys-1)) },
+	func(s *Scenario) { s.Side = min(s.Side, max(1, s.Side-1)) },
 	func(s *Scenario) { s.Tear = 0 },
 	func(s *Scenario) { s.EpochNs = 0 },
 	func(s *Scenario) { s.SkewNs = 0 },

@@ -15,7 +15,7 @@ import (
 // storeRepairs adds to what storePromotes draws more memory nodes that end: each that comes back, and each spare, may get a new backup, which is copied to while all else goes
 // on. Any replica may end while there is another in sync, and any compute node, that which copies too.
 func (s *Scenario) storeRepairs(d *drawer) {
-	if s.Class != StoreRepair && s.Class != TreeRepair {
+	if s.Class != StoreRepair && s.Class != TreeRepair && !(s.Class == Drops && d.percent(75)) {
 		return
 	}
 	s.Repair = 1
@@ -65,18 +65,19 @@ func (w *world) copies(cn int, p fabric.Port) {
 	for w.working > 0 || w.copying {
 		to, host := w.toCopy(n)
 		if to.Number != 0 {
-			err := handle.CopyNumber(w.locker(n, p), to, handle.CopyOptions{
-				Use: func(_ *memory.Entry, f func(handle.Copied) error) error { return f(n.copied()) }, Kinds: []*handle.Kind{objstore.Stores, btree.Trees},
+			k := w.locker(n, p)
+			err := handle.CopyNumber(k, to, handle.CopyOptions{
+				Use: func(e *memory.Entry, f func(handle.Copied) error) error { return w.useFor(n, k, e, f) }, Kinds: []*handle.Kind{objstore.Stores, btree.Trees},
 				Dead: func() fabric.CNSet { return n.sim.View().Dead() }, Creating: &n.creating,
 				Free: func() error { return handle.FreeDropped(p, w.mns, n.sim.View) },
 			})
 			if err == nil {
 				w.copied(to, host)
-			} else if !w.toleratesReclaim(cn, "copy", err) {
+			} else if !w.droppedMeanwhile(err) && !w.toleratesReclaim(cn, "copy", err) {
 				return
 			}
 		}
-		_ = p.Pause(p.Now() + copyEveryNs)
+		_ = p.Pause(p.Now() + max(copyEveryNs, w.s.ThinkNs/1000))
 	}
 }
 

@@ -55,6 +55,10 @@ type world struct {
 
 	formatted map[fabric.MemID][]byte // the beginning of each number's memory, if new backups are made
 	copying   bool                    // copiers go on though no client works
+
+	names  []*sideName    // of what is beside the main store or tree
+	made   []*incarnation // all that has been there
+	siding bool           // keepers look after it though no client works
 }
 
 // A node is a compute node.
@@ -68,6 +72,10 @@ type node struct {
 	tree  *btree.Tree
 
 	creating memory.Creating // root entries
+
+	sides   []*side         // what it has open beside the main store or tree
+	opening bool            // a client opens or drops one
+	failed  map[string]bool // names of what it has failed to open, or to close
 
 	generations []uint32 // of the memories that it knows, if they may be lost
 
@@ -261,7 +269,7 @@ func (w *world) addNode() {
 	if w.s.Plain > 0 && (len(w.nodes)+1)%w.s.Plain == 0 {
 		policy.Train, policy.Phased = false, false
 	}
-	n := &node{sim: w.c.AddCN(), table: newTable(policy), clock: new(timesync.Clock), generations: slices.Clone(w.generations)}
+	n := &node{sim: w.c.AddCN(), table: newTable(policy), clock: new(timesync.Clock), generations: slices.Clone(w.generations), failed: map[string]bool{}}
 	if f := baselineOf(w.s.Lock); f != nil {
 		n.field = f.join(&w.s)(n.sim)
 	} else {

@@ -247,6 +247,30 @@ func (h *Handle) Removed(w *slab.Worker, err error, parts ...*Part) error {
 	return h.of.kind.Wrap(err)
 }
 
+// Damaged returns ErrDropped if err says that what was read is corrupt, and the collection has been dropped: a backup that was added then has nothing of what was in it, and may serve.
+func (h *Handle) Damaged(w *slab.Worker, err error) error {
+	if err == nil || !errors.Is(err, h.of.kind.ErrCorrupt) {
+		return err
+	}
+	for _, p := range h.Parts {
+		if p.Missing() {
+			continue
+		}
+		if dropped, derr := p.Heap.Dropped(w); derr != nil {
+			return fmt.Errorf("%w, and then: %v", err, derr)
+		} else if dropped {
+			h.of.MarkDropped()
+			return h.Gone()
+		}
+	}
+	return err
+}
+
+// CopyMark copies to the backups of a part, in which it is open, whether the collection has been dropped, or is about to be.
+func (h *Handle) CopyMark(port fabric.Port, p *Part) error {
+	return p.Region.Level(port, p.Base.Add(h.of.kind.dropMark()), 1)
+}
+
 // giveLists gives back what this compute node has in its free lists.
 func (h *Handle) giveLists(w *slab.Worker) error {
 	for _, p := range h.Parts {

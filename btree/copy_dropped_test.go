@@ -1,0 +1,114 @@
+package btree
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
+)
+
+// A dropper is a Port that does something before, or after, its chain at the primary with a store to an address, or before the first CAS.
+type dropper struct {
+	*sim.Port
+	at                 fabric.Addr
+	before, after, cas func()
+}
+
+func (p *dropper) Do(ops []fabric.Op) error {
+	mine := len(ops) == 1 && ops[0].Kind == fabric.OpWrite && ops[0].Arg == 1 && ops[0].Addr == p.at
+	if then := p.before; mine && then != nil {
+		p.before = nil
+		then()
+	}
+	if then := p.cas; then != nil && ops[0].Kind == fabric.OpCAS {
+		p.cas = nil
+		then()
+	}
+	err := p.Port.Do(ops)
+	if then := p.after; mine && then != nil {
+		p.after = nil
+		then()
+	}
+	return err
+}
+
+// promote says that a new backup is in sync, and has it serve.
+func (x *copyWorld) promote(number uint32) {
+	x.t.Helper()
+	g := x.group()
+	wantErr(x.t, "synced", x.world.c.Change(member.Change{ID: g.ID, Kind: member.Synced, Host: g.Replicas[len(g.Replicas)-1].Host, Seen: g.Changed}), nil)
+	for x.group().Replicas[0].Number != number {
+		wantErr(x.t, "promote", x.world.c.Promote(g.ID), nil)
+	}
+}
+
+// A backup is added, and copied to, while a Drop stands still before or after it marks the tree at the primary, or before it takes the name away: that backup has the mark, and a compute node that
+// has the tree open hears of the drop when it serves.
+func TestCopyWhileATreeIsDropped(t *testing.T) {
+	for _, when := range []string{"before", "after", "long after"} {
+		x := newCopyWorld(t, 1)
+		d, err := x.open(1, x.config()).Client(&following{attaching{cas.New(x.port(1), cas.Config{Plain: true}), x.cns[1]}})
+		wantErr(t, "client", err, nil)
+		wantErr(t, "put", d.Put(keyOf(1), make([]byte, 500)), nil)
+		h := &x.tree.h
+		var number uint32
+		then := func() {
+			to := x.add()
+			x.copyAll(to)
+			number = to.Number
+		}
+		p := &dropper{Port: x.port(1).(*sim.Port), at: h.Parts[0].Base.Add(uint64(reclaim.End + Trees.Classes*slab.LineSize + slab.DropMark))}
+		switch when {
+		case "before":
+			p.before = then
+		case "after":
+			p.after = then
+		default:
+			p.cas = then
+		}
+		wantErr(t, "drop", Trees.Drop(p, "test", x.mns, x.cns[1].View), nil)
+		if number == 0 {
+			t.Fatal("no backup was added")
+		}
+		x.promote(number)
+		_, err = d.ReclaimStep(x.cns[1].View)
+		wantErr(t, fmt.Sprintf("step, after a copy %s the mark", when), err, ErrDropped)
+	}
+}
+
+// What was in a dropped tree is not copied to a new backup. When that serves, operations of a compute node that has not heard of the drop are ErrDropped, and not ErrCorrupt.
+func TestDroppedIsNotCorrupt(t *testing.T) {
+	for name, operate := range map[string]func(c *Client) error{
+		"get":    func(c *Client) error { _, err := c.Get(keyOf(1)); return err },
+		"put":    func(c *Client) error { return c.Put(keyOf(1), make([]byte, 500)) },
+		"delete": func(c *Client) error { return c.Delete(keyOf(1)) },
+		"scan":   func(c *Client) error { return c.Each(Range{}, func(k, v []byte) bool { return true }) },
+	} {
+		x := newCopyWorld(t, 1)
+		d, err := x.open(1, x.config()).Client(&following{attaching{cas.New(x.port(1), cas.Config{Plain: true}), x.cns[1]}})
+		wantErr(t, "client", err, nil)
+		for i := range 50 {
+			wantErr(t, "put", d.Put(keyOf(i), make([]byte, 500)), nil)
+		}
+		wantErr(t, "drop", Trees.Drop(x.port(0), "test", x.mns, x.cns[0].View), nil)
+		wantErr(t, "leave", x.c.Leave(), nil)
+		to := x.add()
+		x.copyAll(to)
+		x.promote(to.Number)
+		err = operate(d)
+		for range 3 {
+			if errors.Is(err, fabric.ErrUnknownOutcome) || err == nil {
+				err = operate(d)
+			}
+		}
+		if !errors.Is(err, ErrDropped) || errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s after a promotion: %v, want %v", name, err, ErrDropped)
+		}
+	}
+}
