@@ -141,3 +141,51 @@ func (p *seenPort) Do(ops []fabric.Op) error {
 	}
 	return p.Port.Do(ops)
 }
+
+// A shy is a Port that does not execute one chain, and says that the memory node is down.
+type shy struct {
+	fabric.Port
+	left *int
+}
+
+// Do implements fabric.Port.
+func (p shy) Do(ops []fabric.Op) error {
+	if *p.left--; *p.left == -1 {
+		return fabric.ErrNodeDown
+	}
+	return p.Port.Do(ops)
+}
+
+// A shyLocker is a leaver over a shy Port.
+type shyLocker struct {
+	leaver
+	port shy
+}
+
+func (l shyLocker) Port() fabric.Port { return l.port }
+
+// A compute node whose chains fail, whichever it is, while it lets go of a dropped store goes on with that: the memory comes back.
+func TestLetGoThatFailsIsDoneAgain(t *testing.T) {
+	for k, all := 0, false; !all; k++ {
+		w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 1, 4<<20, 2)
+		p := w.port(0)
+		before := w.freeBytes(p)
+		c := w.client(1, w.open(1, w.config()))
+		wantErr(t, "drop", Stores.Drop(p, "test", w.mns, w.cns[0].View), nil)
+		_, err := c.ReclaimStep(w.cns[1].View)
+		wantErr(t, "tend", err, ErrDropped)
+		left := k
+		l := shyLocker{leaver{c.l}, shy{c.port, &left}}
+		done := false
+		for range 100 {
+			if done, _ = c.s.LetGo(l, w.cns[1].View); done {
+				break
+			}
+			wantErr(t, "pause", c.port.Pause(c.port.Now()+100*fabric.Millisecond), nil)
+		}
+		if got := w.freeBytes(p); !done || got != before {
+			t.Errorf("chain %d has failed: let go: %v, %d bytes are free, want %d", k, done, got, before)
+		}
+		all = left >= 0
+	}
+}

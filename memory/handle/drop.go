@@ -28,7 +28,8 @@ type letting struct {
 	members []*reclaim.Member
 	since   fabric.Time
 	begun   uint64 // see lock.Left
-	left    bool   // the registration has been ended
+	left    bool   // it has begun to end the registration
+	closed  bool   // the registration has been ended
 }
 
 // add makes a registration known of which clients may be at work.
@@ -93,12 +94,17 @@ func (h *Handle) leaveDropped(l lock.Locker, view func() fabric.View) error {
 	if !h.Registered() {
 		return nil // no other compute node waits for this one
 	}
-	if !h.of.letting.left {
-		h.of.letting.left = true // whatever comes of it: the memory may be another's as soon as the record may be clear
-		err := h.endRegistration(l, h.Member.LetGo)
+	if g := &h.of.letting; !g.closed {
+		end := h.Member.LetGo
+		if g.left {
+			end = h.Member.LetGoAgain
+		}
+		g.left = true // whatever comes of it: the memory may be another's as soon as the record may be clear
+		err := h.endRegistration(l, end)
 		if err != nil && !errors.Is(err, lock.ErrMemoryLost) { // else the registration is gone with the memory
 			return err
 		}
+		g.closed = true
 	}
 	return freeDropped(l, h.of.nodes, view)
 }

@@ -271,6 +271,11 @@ func (m *Member) LetGo(do func([]fabric.Op) error, foretell Foretell) error {
 	return m.change(do, nil, m.closing, foretell)
 }
 
+// LetGoAgain is LetGo after one that has failed: the record may be closed, and the memory something else, in which no word is this record. It touches nothing but the record.
+func (m *Member) LetGoAgain(do func([]fabric.Op) error, foretell Foretell) error {
+	return m.change(do, nil, m.closing, foretell)
+}
+
 func (m *Member) loadRound(do func([]fabric.Op) error) (roundWord, error) {
 	w, err := execute(do, "round", fabric.Load(m.base))
 	return roundWord(w), err
