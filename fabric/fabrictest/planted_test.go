@@ -345,7 +345,7 @@ func TestSuiteCatchesPlantedBugs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(exe, "-test.run=^TestPlanted$", "-test.timeout=60s")
+	cmd := exec.Command(exe, "-test.run=^TestPlanted$", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), plantedEnv+"=1")
 	out, _ := cmd.CombinedOutput()
 	fails := map[string][]string{}

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"errors"
+	"flag"
 	"strings"
 	"testing"
 
@@ -53,6 +54,8 @@ func TestMixedCASFails(t *testing.T) {
 	}
 }
 
+var flagWhole = flag.Bool("whole", false, "explore what takes long, too")
+
 // asymmetric are the asymmetric locks.
 var asymmetric = []string{"qplock", "alock"}
 
@@ -79,7 +82,7 @@ func TestMutualExclusion(t *testing.T) {
 // ExecsCriticalSectionInfinitelyOften: each client has the lock in each of its rounds.
 func TestExecsCriticalSectionInfinitelyOften(t *testing.T) {
 	program := "[1x 2x] x3, 4 entries, 27 version bits, 1 near"
-	if testing.Short() {
+	if !*flagWhole {
 		program = "[1x 2x] x2, 4 entries, 27 version bits, 1 near"
 	}
 	holdsNear(t, program)
@@ -108,8 +111,8 @@ func TestGlobalFairness(t *testing.T) {
 
 // All this holds under every schedule of two clients of each kind, too.
 func TestExploresNear(t *testing.T) {
-	if testing.Short() {
-		t.Skip("all schedules of four clients")
+	if !*flagWhole {
+		t.Skip("all schedules of four clients take half a minute: -whole")
 	}
 	holdsNear(t, "[1x 2x 3x 4x] x1, 4 entries, 27 version bits, 2 near")
 }
