@@ -18,7 +18,7 @@ import (
 // is not given back, 5 removed, and CN is about to publish its memory under another name. Generation grows whenever
 // the word becomes free or changes hands, so that a claimant that was taken
 // over cannot publish; a claim of state 5 that is withdrawn goes back to the one before. No published word comes back. The name hash lets others see what is being made before
-// its name is written; in state 4 it says who holds the memory (claimWord.held). Zero is free.
+// its name is written; in state 4 it says which compute node holds the memory (claimWord.held). Zero is free.
 type claimWord uint64
 
 const (
@@ -95,7 +95,7 @@ func (w claimWord) held(cn fabric.CNID) claimWord {
 // holderShift is where the name's hash has the compute node that holds retired memory.
 const holderShift = claimHashBits - claimCNBits
 
-// holderOf returns who holds what has been retired, as the name's hash says; 0: nobody.
+// holderOf returns the compute node that holds what has been retired, as the name's hash says; 0: nobody.
 func holderOf(hash uint32) fabric.CNID { return fabric.CNID(hash >> holderShift) }
 
 // dropping returns the word of what has been retired with w, while its memory is given back.

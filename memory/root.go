@@ -87,7 +87,7 @@ type Entry struct {
 
 	slot int    // in the root directory
 	gen  uint32 // of its state
-	held uint32 // of a retired entry: who holds it (claimWord.held)
+	held uint32 // of a retired entry: the compute node that holds it (claimWord.held)
 }
 
 // A Spec says what to create.

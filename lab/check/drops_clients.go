@@ -189,6 +189,7 @@ func (c *client) dropSide(inc *incarnation) bool {
 	if d := inc.dropper; m.now != inc || d != nil && !d.fenced && (d != n || inc.dropping) {
 		return true // it is gone, or another is at it, and tries again
 	}
+	inc.tried = inc.tried || inc.dropper != nil // whose node has crashed in the middle of it, perhaps
 	inc.ending, inc.dropper, inc.dropping = true, n, true
 	err := n.turn(c.port)
 	if err == nil {

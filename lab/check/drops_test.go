@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"testing"
 
 	"github.com/declock/declock/fabric/sim"
@@ -10,18 +9,8 @@ import (
 // Stores and trees that are dropped all the time beside one that stays, mostly on memory nodes that are replicated and end, and to whose new backups what they have is copied.
 func TestDrops(t *testing.T) {
 	runs := max(1, *flagSeeds/5) // what is dropped is let go after seconds: that takes more events than other classes
-	u, err := Faults(context.Background(), Options{Classes: []Class{Drops}, First: *flagFirst, Runs: runs, Keep: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range u.Failures {
-		t.Errorf("%v", f)
-	}
-	for _, e := range []sim.FaultEffect{sim.Promotions, sim.Restarts, sim.Kills, sim.Stale} {
-		if u.Effects[e] == 0 {
-			t.Errorf("no %v in %d runs", e, u.Runs)
-		}
-	}
+	u := seedsOf(t, Drops, runs)
+	hasEffects(t, u, sim.Promotions, sim.Restarts, sim.Kills, sim.Stale)
 	if u.Dropped < uint64(4*runs) || u.LetGo < uint64(10*runs) || u.Copied < uint64(runs)/4 {
 		t.Errorf("%d dropped, let go %d times, %d backups have come in sync: that is too little", u.Dropped, u.LetGo, u.Copied)
 	}

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -11,18 +10,8 @@ import (
 // Stores in which most values have segments, under the faults of other classes of stores.
 func TestStoreLarge(t *testing.T) {
 	runs := *flagSeeds
-	u, err := Faults(context.Background(), Options{Classes: []Class{StoreLarge}, First: *flagFirst, Runs: runs, Keep: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range u.Failures {
-		t.Errorf("%v", f)
-	}
-	for _, e := range []sim.FaultEffect{sim.Promotions, sim.Kills, sim.Stale} {
-		if u.Effects[e] == 0 {
-			t.Errorf("no %v in %d runs", e, u.Runs)
-		}
-	}
+	u := seedsOf(t, StoreLarge, runs)
+	hasEffects(t, u, sim.Promotions, sim.Kills, sim.Stale)
 	if u.Grants < uint64(10*runs) {
 		t.Errorf("%d operations: that is too little", u.Grants)
 	}

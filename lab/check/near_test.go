@@ -156,13 +156,7 @@ func TestCohortsJudge(t *testing.T) {
 
 // The asymmetric locks keep the promises of a lock while clients give up, and budgets run out.
 func TestNear(t *testing.T) {
-	u, err := Faults(context.Background(), Options{Classes: []Class{Near}, First: *flagFirst, Runs: 100, Keep: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range u.Failures {
-		t.Errorf("%v", f)
-	}
+	u := seedsOf(t, Near, 100)
 	if u.Grants < 3000 {
 		t.Errorf("%d operations: that is too little", u.Grants)
 	}

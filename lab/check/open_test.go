@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"testing"
 
 	"github.com/declock/declock/fabric/sim"
@@ -10,18 +9,8 @@ import (
 // Stores with slots that open, under the faults of other classes of stores.
 func TestStoreOpen(t *testing.T) {
 	runs := *flagSeeds
-	u, err := Faults(context.Background(), Options{Classes: []Class{StoreOpen}, First: *flagFirst, Runs: runs, Keep: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range u.Failures {
-		t.Errorf("%v", f)
-	}
-	for _, e := range []sim.FaultEffect{sim.Kills, sim.Stale, sim.Broken} {
-		if u.Effects[e] == 0 {
-			t.Errorf("no %v in %d runs", e, u.Runs)
-		}
-	}
+	u := seedsOf(t, StoreOpen, runs)
+	hasEffects(t, u, sim.Kills, sim.Stale, sim.Broken)
 	if u.Open < uint64(runs) {
 		t.Errorf("%d sets without the lock: that is too little", u.Open)
 	}
@@ -31,13 +20,7 @@ func TestStoreOpen(t *testing.T) {
 // Sets and deletes of one key that a later client of the compute node does, under the faults of other classes of stores.
 func TestStoreRuns(t *testing.T) {
 	runs := *flagSeeds
-	u, err := Faults(context.Background(), Options{Classes: []Class{StoreRuns}, First: *flagFirst, Runs: runs, Keep: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range u.Failures {
-		t.Errorf("%v", f)
-	}
+	u := seedsOf(t, StoreRuns, runs)
 	if u.Absorbed < uint64(runs) {
 		t.Errorf("%d sets and deletes done by another client: that is too little", u.Absorbed)
 	}

@@ -195,3 +195,26 @@ func TestFailureReport(t *testing.T) {
 		t.Errorf("not shrunk: %s", f.Shrunk.Scenario)
 	}
 }
+
+// seedsOf runs seeds of a class, of which none may fail.
+func seedsOf(t *testing.T, class Class, runs int) *Summary {
+	t.Helper()
+	u, err := Faults(context.Background(), Options{Classes: []Class{class}, First: *flagFirst, Runs: runs, Keep: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range u.Failures {
+		t.Errorf("%v", f)
+	}
+	return u
+}
+
+// hasEffects judges that faults have done something.
+func hasEffects(t *testing.T, u *Summary, effects ...sim.FaultEffect) {
+	t.Helper()
+	for _, e := range effects {
+		if u.Effects[e] == 0 {
+			t.Errorf("no %v in %d runs", e, u.Runs)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -12,18 +11,8 @@ import (
 // Stores on memory nodes that are replicated and end.
 func TestStorePromote(t *testing.T) {
 	runs := *flagSeeds
-	u, err := Faults(context.Background(), Options{Classes: []Class{StorePromote}, First: *flagFirst, Runs: runs, Keep: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range u.Failures {
-		t.Errorf("%v", f)
-	}
-	for _, e := range []sim.FaultEffect{sim.Promotions, sim.Restarts, sim.Kills, sim.Stale} {
-		if u.Effects[e] == 0 {
-			t.Errorf("no %v in %d runs", e, u.Runs)
-		}
-	}
+	u := seedsOf(t, StorePromote, runs)
+	hasEffects(t, u, sim.Promotions, sim.Restarts, sim.Kills, sim.Stale)
 	if u.Grants < uint64(10*runs) || u.Evicted == 0 || u.Expired == 0 {
 		t.Errorf("%d operations, %d objects evicted, %d expired: that is too little", u.Grants, u.Evicted, u.Expired)
 	}

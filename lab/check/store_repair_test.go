@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -11,18 +10,8 @@ import (
 // Stores on memory nodes that are replicated and end, and to whose new backups what they have is copied.
 func TestStoreRepair(t *testing.T) {
 	runs := *flagSeeds
-	u, err := Faults(context.Background(), Options{Classes: []Class{StoreRepair}, First: *flagFirst, Runs: runs, Keep: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range u.Failures {
-		t.Errorf("%v", f)
-	}
-	for _, e := range []sim.FaultEffect{sim.Promotions, sim.Restarts, sim.Kills, sim.Stale} {
-		if u.Effects[e] == 0 {
-			t.Errorf("no %v in %d runs", e, u.Runs)
-		}
-	}
+	u := seedsOf(t, StoreRepair, runs)
+	hasEffects(t, u, sim.Promotions, sim.Restarts, sim.Kills, sim.Stale)
 	if u.Grants < uint64(10*runs) || u.Copied < uint64(runs) {
 		t.Errorf("%d operations, %d backups have come in sync: that is too little", u.Grants, u.Copied)
 	}

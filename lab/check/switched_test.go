@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"testing"
 
 	"github.com/declock/declock/fabric/sim"
@@ -10,13 +9,7 @@ import (
 // runSwitched runs the seeds of a class, none of which may fail.
 func runSwitched(t *testing.T, class Class, grants uint64) *Summary {
 	t.Helper()
-	u, err := Faults(context.Background(), Options{Classes: []Class{class}, First: *flagFirst, Runs: 100, Keep: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range u.Failures {
-		t.Errorf("%v", f)
-	}
+	u := seedsOf(t, class, 100)
 	if u.Grants < grants {
 		t.Errorf("%d operations: that is too little", u.Grants)
 	}

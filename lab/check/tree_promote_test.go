@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -11,18 +10,8 @@ import (
 // Trees on memory nodes that are replicated and end.
 func TestTreePromote(t *testing.T) {
 	runs := *flagSeeds
-	u, err := Faults(context.Background(), Options{Classes: []Class{TreePromote}, First: *flagFirst, Runs: runs, Keep: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range u.Failures {
-		t.Errorf("%v", f)
-	}
-	for _, e := range []sim.FaultEffect{sim.Promotions, sim.Restarts, sim.Kills, sim.Stale} {
-		if u.Effects[e] == 0 {
-			t.Errorf("no %v in %d runs", e, u.Runs)
-		}
-	}
+	u := seedsOf(t, TreePromote, runs)
+	hasEffects(t, u, sim.Promotions, sim.Restarts, sim.Kills, sim.Stale)
 	if u.Grants < uint64(10*runs) {
 		t.Errorf("%d operations: that is too little", u.Grants)
 	}
@@ -31,13 +20,7 @@ func TestTreePromote(t *testing.T) {
 // Trees on memory nodes that are replicated and end, and to whose new backups what they have is copied.
 func TestTreeRepair(t *testing.T) {
 	runs := *flagSeeds
-	u, err := Faults(context.Background(), Options{Classes: []Class{TreeRepair}, First: *flagFirst, Runs: runs, Keep: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range u.Failures {
-		t.Errorf("%v", f)
-	}
+	u := seedsOf(t, TreeRepair, runs)
 	if u.Grants < uint64(10*runs) || u.Copied < uint64(runs) || u.Effects[sim.Promotions] == 0 {
 		t.Errorf("%d operations, %d backups have come in sync, %v: that is too little", u.Grants, u.Copied, &u.Effects)
 	}

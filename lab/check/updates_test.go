@@ -1,7 +1,6 @@
 package check
 
 import (
-	"context"
 	"testing"
 
 	"github.com/declock/declock/fabric/sim"
@@ -9,13 +8,7 @@ import (
 
 // DSLR's update locks and leases of several slots keep their promises while clients give up, crash, and are upgraded.
 func TestUpdates(t *testing.T) {
-	u, err := Faults(context.Background(), Options{Classes: []Class{Updates}, First: *flagFirst, Runs: 60, Keep: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range u.Failures {
-		t.Errorf("%v", f)
-	}
+	u := seedsOf(t, Updates, 60)
 	if u.Grants < 3000 || u.Upgraded < 500 || u.Effects[sim.Kills] < 5 {
 		t.Errorf("that is too little: %v", u)
 	}
@@ -23,13 +16,7 @@ func TestUpdates(t *testing.T) {
 
 // Variants of the baseline locks that other classes do not draw keep the promises of a lock while clients give up.
 func TestVariantLocks(t *testing.T) {
-	u, err := Faults(context.Background(), Options{Classes: []Class{Variants}, First: *flagFirst, Runs: 50, Keep: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range u.Failures {
-		t.Errorf("%v", f)
-	}
+	u := seedsOf(t, Variants, 50)
 	if u.Grants < 1500 {
 		t.Errorf("%d operations: that is too little", u.Grants)
 	}
