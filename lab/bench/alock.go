@@ -89,7 +89,7 @@ var expALock = &Experiment{
 	Points: func(o Options) []Point {
 		return across(pick(o, []int{85, 90, 95, 99, 100}, 85, 95, 100), []string{"qplock", "alock", "cas", "mcs", "declock"}, func(local int, lock string) Point {
 			m := Default(lock)
-			m.NIC, m.Clients, m.CNs, m.CoreClients, m.CSLen, m.Locks, m.Turns = "cx5", 40, 5, 1, 0, 100, o.turns()
+			m.NIC, m.Clients, m.CNs, m.CoreClients, m.CSLen, m.Locks = "cx5", 40, 5, 1, 0, 100
 			m = m.sized(o).WithDefaults()
 			return Point{Cost: 1e8, Seeds: 1, Measure: one(Params{{"lock", lock}, {"local_pct", local}}, func(ctx context.Context, seed uint64) (Metrics, error) {
 				r := nearRun{m: m, local: local}

@@ -157,7 +157,7 @@ var expDSLR9 = &Experiment{
 			{Name: "dslr9-p999", Title: "99.9 % latency by nodes", X: x, Y: Axis{Label: "p99.9 (us)", Log: true}, Series: rows.LinesByLock("nodes", "p999_us")}}
 	},
 	Points: func(o Options) []Point {
-		return across(pick(o, []int{1, 2, 4, 8, 16}, 1, 4, 16), []string{"dslr", "cas", "drtm", "ncosed", manager, "declock-tf", "declock"}, func(nodes int, lock string) Point {
+		return across(pick(o, []int{1, 2, 4, 8, 16}, 1, 16), []string{"dslr", "cas", "drtm", "ncosed", manager, "declock-tf", "declock"}, func(nodes int, lock string) Point {
 			r, m := dslrTxn(lock, nodes, 10)
 			return r.at(m, Params{{"lock", lock}, {"nodes", nodes}}, o)
 		})
@@ -237,7 +237,7 @@ var expDSLR10 = &Experiment{
 			r, m := longReads(o, lock, share)
 			return r.at(m, Params{{"lock", lock}, {"long", share}}, o)
 		}
-		for _, share := range pick(o, []float64{0, 1e-5, 1e-4, 1e-3, 1e-2}, 0, 1e-4, 1e-2) {
+		for _, share := range pick(o, []float64{0, 1e-5, 1e-4, 1e-3, 1e-2}, 0, 1e-2) {
 			locks := []string{oneSlot, manager, bypass, "declock"}
 			if share != 1e-5 { // costly, and nothing is judged by it
 				locks = append(locks, "dslr:slots")
@@ -332,7 +332,7 @@ var expDSLR17 = &Experiment{
 			if rate == 1e-2 { // nothing is claimed of it
 				locks = []string{"dslr", "declock"}
 			}
-			points = append(points, across(pick(o, []int{10, 50, 100, 500, 1000, 10_000}, 10, 100, 500), locks, func(lease int, lock string) Point {
+			points = append(points, across(pick(o, []int{10, 50, 100, 500, 1000, 10_000}, 10, 500), locks, func(lease int, lock string) Point {
 				r, m := dslrTxn(lock, 16, 1)
 				m.LeaseNs = fabric.Time(lease) * fabric.Microsecond
 				m.WarmupNs, m.WindowNs = 10*fabric.Millisecond+4*m.LeaseNs, 10*fabric.Millisecond+4*m.LeaseNs

@@ -64,7 +64,7 @@ var expFig12c = throughputFigure(&Experiment{
 		"With reads only all are alike.",
 	Columns: []string{"lock", "read_pct", "mops", "p50_us", "p99_us", "retries_per_acquire"},
 	Judge:   judgeReads,
-}, byReads, func(o Options) []float64 { return pick(o, []float64{0, 10, 25, 50, 75, 90, 95, 100}, 0, 50, 90, 100) })
+}, byReads, func(o Options) []float64 { return pick(o, []float64{0, 10, 25, 50, 75, 90, 95, 100}, 0, 50, 100) })
 
 var expFig12d = throughputFigure(&Experiment{
 	Name: "fig12d", Title: "Throughput by number of locks",
@@ -144,20 +144,23 @@ func both(rows Rows, a, b, param, metric string) string {
 }
 
 // lengths are the critical sections of Fig. 12b and 13. Those with 16 operations and more take longest, so quick runs leave out what is claimed of them.
-func lengths(o Options) []float64 { return pick(o, []float64{0, 1, 2, 4, 8, 16, 24, 32}, 1, 4) }
+func lengths(o Options) []float64 { return pick(o, []float64{0, 1, 2, 4, 8, 16, 24, 32}, 1, 2) }
 
 // slowMessageNs is by how much the messages of the variant of ShiftLock are slower that the claims name.
 const slowMessageNs = 1000
+
+// slowLengths are those with slower messages.
+func slowLengths(o Options) []float64 { return pick(o, []float64{0, 1, 4, 16, 32}, 1, 2) }
 
 // pointsLength: all locks as they are, and those that send messages with slower ones.
 func pointsLength(o Options) []Point {
 	var points []Point
 	for _, extra := range []int{0, slowMessageNs} {
-		names := append([]string{"cas-cas", delayed}, figureLocks...)
+		names, sections := append([]string{"cas-cas", delayed}, figureLocks...), lengths(o)
 		if extra > 0 {
-			names = []string{"shift", "shift-artifact", "declock-tf", "declock-pf"}
+			names, sections = []string{"shift", "shift-artifact", "declock-tf", "declock-pf"}, slowLengths(o)
 		}
-		for _, n := range lengths(o) {
+		for _, n := range sections {
 			for _, name := range names {
 				points = append(points, o.point(name, nil, func(m *Micro) { m.CSLen, m.MessageExtraNs = int(n), fabric.Time(extra) }, Param{"message_extra_ns", extra}))
 			}

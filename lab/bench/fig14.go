@@ -29,7 +29,7 @@ var expFig14 = &Experiment{
 		for _, w := range policyLoads {
 			for _, p := range policies {
 				m := Default(p.lock)
-				m.NIC, m.ReadPct, m.Turns = o.NIC, w.reads, o.turns()
+				m.NIC, m.ReadPct = o.NIC, w.reads
 				if m.LeastNs = 20 * fabric.Millisecond; o.Quick { // it is about one lock: it needs more acquisitions
 					m.LeastNs /= 4
 				}

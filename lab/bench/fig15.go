@@ -32,14 +32,14 @@ var expFig15 = &Experiment{
 func pointsQueue(o Options) []Point {
 	var points []Point
 	for _, reads := range pick(o, []int{0, 50, 90}, 50) {
-		for _, n := range pick(o, []int{0, 1, 2, 4, 8, 16, 32}, 0, 1, 4, 16) {
+		for _, n := range pick(o, []int{0, 1, 2, 4, 8, 16, 32}, 0, 4, 16) {
 			for _, name := range []string{"declock-tf", "declock-pf"} {
 				points = append(points, o.point(name, Params{{"part", "refetch"}}, func(m *Micro) { m.ReadPct, m.CSLen = reads, n }, Param{"capacity", 8}))
 			}
 		}
 	}
 	for _, theta := range pick(o, []float64{0, 0.5, 0.9, 0.99}, 0, 0.99) {
-		for _, capacity := range pick(o, []int{8, 16, 32, 64, 128, 256}, 8, 128, 256) {
+		for _, capacity := range pick(o, []int{8, 16, 32, 64, 128, 256}, 8, 256) {
 			points = append(points, o.point("declock-tf", Params{{"part", "capacity"}}, func(m *Micro) { m.Theta, m.Capacity = theta, capacity }, Param{"capacity", capacity}))
 		}
 	}

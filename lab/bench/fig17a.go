@@ -42,10 +42,9 @@ var storeTraces = []struct {
 func pointsStore(o Options) []Point {
 	var points []Point
 	for _, t := range storeTraces {
-		for _, clients := range pick(o, []int{8, 16, 32, 64, 128, 192, 256}, 16, 256) {
+		for _, clients := range pick(o, []int{8, 16, 32, 64, 128, 192, 256}, 16, 128) {
 			for _, name := range figureLocks {
 				m := Default(name)
-				m.Turns = o.turns()
 				m.NIC, m.Clients = o.NIC, clients
 				r := storeRun{trace: t.name, keys: t.keys}
 				if o.Tiny {

@@ -91,7 +91,7 @@ func (m Micro) Point() Point { return m.point(m.WithDefaults().Params(), false) 
 // seeds is how many seeds a microbenchmark has, unless the run says. One, with long critical sections, and of the locks that poll most beside many clients: they are
 // what takes longest, and no bar is near them.
 func (m *Micro) seeds() int {
-	if polls := strings.HasPrefix(m.Lock, "cas") || m.Lock == "dslr+-overflow"; m.CSLen >= 8 || polls && m.Clients > 64 {
+	if polls := strings.HasPrefix(m.Lock, "cas") || m.Lock == "dslr+-overflow"; m.CSLen >= 4 || polls && m.Clients > 64 {
 		return 1
 	}
 	return 0

@@ -42,6 +42,8 @@ type Micro struct {
 	LeastNs fabric.Time
 	// Turns is how many operations a client does at least, on average, in such a run; 0: as many as in any.
 	Turns int
+	// Quick: such a run is shorter.
+	Quick bool
 
 	// Rate is operations per second of all clients together at which they are
 	// due, by a Poisson process, whether or not earlier ones are done; latency
@@ -144,6 +146,9 @@ const (
 // pace returns when m is measured.
 func (m *Micro) pace() Pace {
 	p := paceOf(m.Clients, m.Turns, limitNs+fabric.Time(m.CSLen)*limitEachOps)
+	if m.Quick && m.WindowNs == 0 {
+		p = p.quick(m.Clients)
+	}
 	p.LeastNs = max(p.LeastNs+fabric.Time(m.CSLen)*leastEachOps, m.LeastNs)
 	p.WarmupNs, p.WindowNs = m.WarmupNs, m.WindowNs
 	return p

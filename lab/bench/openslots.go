@@ -27,7 +27,7 @@ var expOpenSlots = &Experiment{
 				for _, name := range openLocks {
 					for _, open := range []bool{false, true} {
 						m := Default(name)
-						m.Turns, m.NIC, m.Clients, m.CNs = o.turns(), o.NIC, clients, 8
+						m.NIC, m.Clients, m.CNs = o.NIC, clients, 8
 						r := openRun{sets: x.sets, skew: x.skew, open: open, keys: 1024}
 						if o.Tiny {
 							r.keys = 50

@@ -131,7 +131,7 @@ func TestSeedsOfPoints(t *testing.T) {
 		lock            string
 		clients, length int
 		want            int
-	}{{"declock", 256, 1, 0}, {"declock", 256, 8, 1}, {"cas", 24, 1, 0}, {"cas", 256, 1, 1}, {"dslr+-overflow", 96, 0, 1}, {"dslr+", 256, 1, 0}} {
+	}{{"declock", 256, 1, 0}, {"declock", 256, 2, 0}, {"declock", 256, 4, 1}, {"cas", 24, 1, 0}, {"cas", 256, 1, 1}, {"dslr+-overflow", 96, 0, 1}, {"dslr+", 256, 1, 0}} {
 		m := Default(c.lock)
 		if m.Clients, m.CSLen = c.clients, c.length; m.Point().Seeds != c.want {
 			t.Errorf("%+v: %d seeds", c, m.Point().Seeds)

@@ -41,8 +41,10 @@ const (
 	leastOps  = 5000
 	// turns is how many operations a client does at least, on average: what changes slowly, changes by turns. (4,096 clients on
 	// ShiftLock need some 20 each until they wait for the same few locks, 256 on CASLock some 40 until as many starve as will.)
-	turns      = 40
-	quickTurns = 10 // which is enough for many
+	turns = 40
+	// Quick runs have fewer, which is enough for many, and are shorter.
+	quickTurns   = 10
+	quickLeastNs = 3 * fabric.Millisecond
 
 	firstBatch = 25 * fabric.Microsecond
 	maxBatches = 64 // then each two become one
@@ -53,6 +55,12 @@ const (
 // paceOf returns the pace of a run of so many clients, of so many operations each; 0: turns.
 func paceOf(clients, each int, limit fabric.Time) Pace {
 	return Pace{LeastNs: leastNs, LeastOps: max(leastOps, uint64(cmp.Or(each, turns)*clients)), LimitNs: limit, Tolerance: tolerance}
+}
+
+// quick returns the pace of a quick run of so many clients.
+func (p Pace) quick(clients int) Pace {
+	p.LeastNs, p.LeastOps, p.LimitNs = quickLeastNs, uint64(max(leastOps/2, quickTurns*clients)), p.LimitNs/2
+	return p
 }
 
 // drift returns by how much of the mean of a series the mean of one of its quarters differs from it, at most.

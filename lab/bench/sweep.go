@@ -84,7 +84,7 @@ func (m *Micro) farMessages(locks ...string) {
 // point returns the default point of a lock with a change. Its rows have parameters before and after those of a microbenchmark.
 func (o Options) point(lock string, front Params, change func(m *Micro), back ...Param) Point {
 	m := named(lock)
-	m.NIC, m.Turns = o.NIC, o.turns()
+	m.NIC = o.NIC
 	change(&m)
 	m.terms(lock)
 	m = m.sized(o)
@@ -93,16 +93,9 @@ func (o Options) point(lock string, front Params, change func(m *Micro), back ..
 	return m.point(slices.Concat(front, params, back), false)
 }
 
-// turns is how many operations a client does in a run that is quick; 0: as many as in any.
-func (o Options) turns() int {
-	if o.Quick {
-		return quickTurns
-	}
-	return 0
-}
-
-// sized returns m as large as the run: tiny for tests.
+// sized returns m as long as the run, and as large: tiny for tests.
 func (m Micro) sized(o Options) Micro {
+	m.Quick = o.Quick
 	if o.Tiny {
 		m.CNs, m.Clients, m.Locks = 2, min(m.Clients, 16), min(m.Locks, 1000)
 		m.WarmupNs, m.WindowNs = 20_000, 100_000
