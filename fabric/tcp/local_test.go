@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/fabrictest"
 	"github.com/declock/declock/fabric/internal/peertest"
+	"github.com/declock/declock/fabric/member"
 	"golang.org/x/sys/unix"
 )
 
@@ -90,6 +92,64 @@ func TestLocalIsUsed(t *testing.T) {
 	q := peertest.Open(t, c.Join())
 	if got := peertest.Do(t, q, fabric.Load(fabric.At(0, 64)))[0].Old; got != 10 || c.Servers[0].Stats().Local != 1 {
 		t.Errorf("a compute node that does not want it: %d, %+v", got, c.Servers[0].Stats())
+	}
+}
+
+// What a compute node costs that reaches the memory node by the network is the same to the frame whether another executes operations in that memory or not.
+func TestLocalLeavesRemoteOnesAsTheyAre(t *testing.T) {
+	const rounds = 200
+	costs := func(local bool) member.Counters {
+		c := newTestCluster(t)
+		defer c.Close()
+		if local {
+			c.change = lends
+		}
+		s := c.Serve(0, 1<<20)
+		stop := make(chan struct{})
+		var all sync.WaitGroup
+		defer all.Wait()
+		defer close(stop)
+		if local {
+			p := peertest.Open(t, c.Join())
+			all.Go(func() {
+				for ; ; runtime.Gosched() {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if err := p.Do([]fabric.Op{fabric.FAA(peertest.Word, 1), fabric.Load(peertest.Word)}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+			peertest.Await(t, "the local one is at work", func() bool { return s.Word(peertest.Word.Offset()).Load() > 100 })
+		}
+		c.change = nil
+		n := c.Join()
+		p, q := peertest.Open(t, n), peertest.Open(t, n)
+		read, write := p.Alloc(1000), p.Alloc(100)
+		before := s.Stats()
+		for i := range uint64(rounds) {
+			at := fabric.At(0, 4096+i*1024)
+			x := peertest.Do(t, p, fabric.FAA(at, 1), fabric.Read(at, read))
+			peertest.Do(t, p, fabric.CAS(at, x[0].Old+1, 7), fabric.Write(at.Add(8), write))
+			peertest.Do(t, q, fabric.Load(peertest.Word))
+		}
+		after := s.Stats()
+		if worked := after.ByCPU.Chains > before.ByCPU.Chains; worked != local {
+			t.Errorf("with a local one %v: it has worked meanwhile: %v", local, worked)
+		}
+		for k := range after.Ops {
+			after.Ops[k] -= before.Ops[k]
+		}
+		return member.Counters{Ops: after.Ops, ReadBytes: after.ReadBytes - before.ReadBytes, WriteBytes: after.WriteBytes - before.WriteBytes,
+			Frames: after.Frames - before.Frames, Batches: after.Batches - before.Batches}
+	}
+	alone, beside := costs(false), costs(true)
+	if !reflect.DeepEqual(alone, beside) || alone.Frames != 3*rounds || alone.Ops[fabric.OpFAA] != rounds {
+		t.Errorf("it costs %+v, beside a local one %+v", alone, beside)
 	}
 }
 

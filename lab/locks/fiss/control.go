@@ -21,11 +21,11 @@ func (p *Program) Restart() (*Program, error) {
 	return q, nil
 }
 
-// serves reports whether a packet is of the round whose packets are executed. The machine is told if the packet is not.
+// serves reports whether a packet is of the round whose packets are executed. The machine is told if the packet is not, and whether any are: the leader may have gone before others knew of the round.
 func (p *Program) serves(k *packet) bool {
 	round := k.Update(p.round, 0, func(old uint64) uint64 { return old })
-	if round != k.op.round() && round != closed {
-		p.out = fabric.Message{Kind: msgRound, Body: [7]uint64{2: p.rounds, 3: uint64(p.leader)}}
+	if round != k.op.round() {
+		p.out = fabric.Message{Kind: msgRound, Body: [7]uint64{2: p.rounds, 3: uint64(p.leader), 4: p.leads, 5: round / closed}}
 		k.Send(fabric.AgentOf(k.op.cn()), &p.out)
 	}
 	return round == k.op.round()
@@ -38,10 +38,10 @@ func (p *Program) control(pass *pswitch.Pass, in *fabric.Message) {
 	switch round := in.Body[2]; {
 	case in.Kind == msgBegin:
 		if round == p.rounds+1 {
-			p.rounds, p.leader = round, in.From
+			p.rounds, p.leader, p.leads = round, in.From, in.Body[4]
 			p.begin()
 		}
-		p.out.Kind, p.out.Body[2], p.out.Body[3] = msgRound, p.rounds, uint64(p.leader)
+		p.out.Kind, p.out.Body[2], p.out.Body[3], p.out.Body[4] = msgRound, p.rounds, uint64(p.leader), p.leads
 	case round != p.rounds: // it is over
 		return
 	case in.Kind == msgOpen:

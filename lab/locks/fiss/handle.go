@@ -20,6 +20,9 @@ func (p *Pool) handle(port fabric.Port, m *fabric.Message) {
 	case p.framed(m):
 		p.receive(port, m)
 		return
+	case m.Kind == msgLook && p.view != nil:
+		p.presume(port)
+		return
 	case m.Kind >= msgRound && m.Kind <= msgResume:
 		p.recovers(port, m)
 		return

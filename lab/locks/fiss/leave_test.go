@@ -186,3 +186,101 @@ func TestTwoLeaders(t *testing.T) {
 	}
 	r.want("after", map[*ticket]phase{holder: holds})
 }
+
+// absent takes machines out that have not been there yet.
+func (r *rig) absent(machines ...int) {
+	for _, i := range machines {
+		r.view.Live.Remove(r.pools[i].cn)
+	}
+	for i := range r.pools {
+		r.join(i)
+	}
+}
+
+// joins has a machine join, after others in its number perhaps.
+func (r *rig) joins(machine int) {
+	old := r.pools[machine]
+	p := newPool(old.cn, switchAt, old.cfg)
+	p.view, p.key = old.view, old.key+1
+	r.pools[machine] = p
+	r.view.Live.Add(p.cn)
+	r.view.Epoch++
+	r.join(machine)
+}
+
+// closes has a leader begin a round, and returns the switch's answer to it.
+func (r *rig) closes() sent {
+	r.t.Helper()
+	r.deliver(r.take(msgBegin))
+	r.deliver(r.take(msgRound))
+	r.deliver(r.take(msgBegin))
+	if r.program.round.Load(0) != closed {
+		r.t.Fatal("the switch is not closed")
+	}
+	return r.take(msgRound)
+}
+
+// A leader may close the switch and leave before any machine has paused. Machines that join later, so many that none is alone, have seen nobody leave: the switch tells the one that asks, and that one tells
+// the first, which asks for nothing; also if that has the leader's number.
+func TestSwitchIsLeftClosed(t *testing.T) {
+	for _, joins := range [][]int{{2, 3}, {0, 3}} {
+		r := newRig(t, 4, Config{Device: true})
+		r.absent(2, 3)
+		gone := r.ask(1, 1, lock.Exclusive)
+		r.settle()
+		r.want("before", map[*ticket]phase{gone: holds})
+		r.leave(1)
+		r.closes()
+		r.view.Live.Remove(r.pools[0].cn)
+		r.view.Epoch++
+		r.under = nil
+		for _, i := range joins {
+			r.joins(i)
+		}
+		next := r.ask(joins[1], 1, lock.Exclusive)
+		r.settle()
+		r.want("after", map[*ticket]phase{next: holds})
+		if first := r.pools[joins[0]]; r.program.rounds != 2 || first.led != 2 {
+			t.Errorf("%v has led round %d, the last one is %d, want 2", first.cn, first.led, r.program.rounds)
+		}
+	}
+}
+
+// While the machine that has closed the switch is live no other begins a round, whoever asks.
+func TestClosedSwitchHasALeader(t *testing.T) {
+	r := newRig(t, 3, Config{Device: true})
+	r.absent(2)
+	r.pools[1].missed(r.port(1, 0))
+	late := r.closes()
+	r.joins(2)
+	old, joined := r.ask(0, 1, lock.Exclusive), r.ask(2, 1, lock.Exclusive)
+	r.settle()
+	r.want("before the leader goes on", map[*ticket]phase{old: asked, joined: asked})
+	if r.program.rounds != 1 || r.pools[0].lead != nil || r.pools[2].lead != nil {
+		t.Errorf("another leads: there are %d rounds, want 1", r.program.rounds)
+	}
+	r.deliver(late)
+	r.settle()
+	r.want("after", map[*ticket]phase{old: holds, joined: waiting})
+}
+
+// A machine that has joined in the lowest number leads though it has not seen that another had gone before: a machine that has tells it.
+func TestFirstHasNotSeenWhoHasGone(t *testing.T) {
+	for _, acks := range []bool{false, true} {
+		r := newRig(t, 3, Config{Device: true, Acks: acks})
+		r.absent(0)
+		gone := r.ask(2, 1, lock.Exclusive)
+		r.settle()
+		waits := r.ask(1, 1, lock.Exclusive)
+		r.settle()
+		r.want("before", map[*ticket]phase{gone: holds, waits: waiting})
+		r.view.Live.Remove(r.pools[2].cn)
+		r.joins(0)
+		r.news()
+		r.settle()
+		r.want("after", map[*ticket]phase{waits: holds})
+		if first := r.pools[0]; first.led == 0 || first.led != r.program.rounds {
+			t.Errorf("the first machine has led round %d, the last one is %d", first.led, r.program.rounds)
+		}
+	}
+}

@@ -33,7 +33,6 @@ const (
 	msgQueued   // the answer to a msgAsk: it waits
 	msgHeld     // the answer to a msgAsk of which the switch has granted the lock
 	msgReleased // the answer to a msgRelease, or by the switch, if the lock is free
-	msgWake     // to a client of the own machine: something has happened to what it waits for
 
 	msgBar // to the switch, by an agent: the third word says whether readers are to wait behind a writer
 
@@ -54,8 +53,13 @@ const (
 
 	lastUp = msgBounce
 
-	msgAck = baseline.MsgFissAck // between machines: which frame comes next (link.go)
+	msgAck  = baseline.MsgFissAck     // between machines: which frame comes next (link.go)
+	msgWake = baseline.MsgFissAck + 1 // to a client of the own machine: something has happened to what it waits for
+	msgLook = baseline.MsgFissAck + 2 // between machines, to the first: nodes have gone, which it may not know
 )
+
+// No other lock has these kinds.
+const _ = uint(baseline.MsgQPLock - 1 - msgResume)
 
 // up reports whether a kind of packet is for the switch.
 func up(k fabric.MsgKind) bool { return k <= lastUp && k >= msgAcquire || k >= msgBar && k <= msgOpen }

@@ -59,6 +59,7 @@ func newRig(t *testing.T, machines int, cfg Config) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, program: program, sw: pswitch.New(program), sent: map[fabric.CNID]uint64{}}
+	r.view.Epoch = 1
 	r.view.Live.Add(switchAt)
 	for i := range machines {
 		p := newPool(fabric.CNID(2+i), switchAt, cfg)
@@ -82,7 +83,7 @@ func (r *rig) join(machine int) {
 		return uint64(r.pools[cn-2].key)
 	}
 	p.look()
-	p.gone = 0
+	p.gone, p.since = 0, r.view.Epoch
 }
 
 func (r *rig) port(machine, index int) fabric.Port {

@@ -14,6 +14,8 @@ import (
 //
 // Only holds are rebuilt. After the recovery a machine asks anew for what its clients wait for, and releases what they have released meanwhile.
 //
+// All machines know when a node has gone that they have seen. One that has joined later in the lowest number is told by others, and what none of them has seen the switch tells: it is closed then.
+//
 // A machine takes part in a round only if its leader has paused it: so each number of a machine has one incarnation in a round. A machine that joins later begins a round of its
 // own; before the first recovery the switch knows machines by the incarnation that their ACQUIREs name.
 
@@ -64,17 +66,26 @@ func (p *Pool) viewed(port fabric.Port) {
 	}
 	p.look()
 	v := p.view()
-	switch first, _ := p.machines().Next(0); {
+	switch first, any := p.machines().Next(0); {
 	case p.lead != nil && p.lead.epoch >= p.gone:
 		p.lead.due = min(p.lead.due, port.Now()) // the switch may be back
 	case p.lead != nil: // it may have begun that round, which nobody else leads
 		p.lead = &recovery{epoch: v.Epoch, round: p.lead.round}
 	case p.gone > p.recovered && first == p.cn:
 		p.lead = &recovery{epoch: v.Epoch} // round 0 asks which is the last
+	case p.gone > p.recovered && any && !p.knows.Has(first):
+		p.send(port, fabric.AgentOf(first), msgLook)
+		return
 	default:
 		return
 	}
 	p.leads(port)
+}
+
+// presume takes it that nodes had gone before this machine joined, and that none is left that has noticed.
+func (p *Pool) presume(port fabric.Port) {
+	p.gone, p.knows = max(p.gone, p.since), fabric.CNSet{}
+	p.viewed(port)
 }
 
 // look notes which nodes are live, and whether one has gone since it last did: another may have its number by now.
@@ -82,6 +93,7 @@ func (p *Pool) look() {
 	v := p.view()
 	changed := v.Lost != p.lost
 	p.lost = v.Lost
+	var same fabric.CNSet
 	for i := range p.last {
 		now := uint64(0)
 		switch cn := fabric.CNID(i); {
@@ -92,11 +104,25 @@ func (p *Pool) look() {
 			now = cmp.Or(p.incarnation(cn), p.last[i]) // 0: the next view does not have it
 		}
 		changed = changed || p.last[i] != 0 && p.last[i] != now
+		if now != 0 && p.last[i] == now {
+			same.Add(fabric.CNID(i))
+		}
 		p.last[i] = now
 	}
 	if changed {
-		p.gone = v.Epoch
+		p.gone, p.knows = v.Epoch, same
 	}
+	for i := range same {
+		p.knows[i] &= same[i]
+	}
+}
+
+// incarnationOf returns the incarnation of a node that is live; 0: none is, or the fabric has none.
+func (p *Pool) incarnationOf(cn fabric.CNID) uint64 {
+	if p.incarnation == nil {
+		return 0
+	}
+	return p.incarnation(cn)
 }
 
 // alone begins a recovery: all machines that there were before this one may have left. None is left to notice, or none was there.
@@ -129,7 +155,7 @@ func (p *Pool) leads(port fabric.Port) fabric.Time {
 	}
 	switch r.step {
 	case begins:
-		p.send(port, p.to, msgBegin, 0, 0, r.round)
+		p.send(port, p.to, msgBegin, 0, 0, r.round, 0, p.incarnationOf(p.cn))
 	case restores:
 		r.sent = 0
 		p.restore(port)
@@ -160,7 +186,7 @@ func (p *Pool) recovers(port fabric.Port, m *fabric.Message) {
 	case m.Kind == msgTaken && round == uint64(p.key) && o.round() == inRound(p.round): // another has had its number
 		p.missed(port)
 	case m.Kind == msgRound:
-		p.hearsOfRound(port, round, fabric.ClientID(m.Body[3]))
+		p.hearsOfRound(port, m)
 	case m.Kind == msgPause && round > p.round:
 		p.pauses(port, m.From, round)
 	case m.Kind == msgReport && leads && r.step == collects:
@@ -187,9 +213,14 @@ func (p *Pool) recovers(port fabric.Port, m *fabric.Message) {
 	}
 }
 
-// hearsOfRound goes on with what the switch says of the last round.
-func (p *Pool) hearsOfRound(port fabric.Port, round uint64, by fabric.ClientID) {
+// hearsOfRound goes on with what the switch says of the last round. One that is not over yet needs another only if its leader has gone, and if nobody is left who knows.
+func (p *Pool) hearsOfRound(port fabric.Port, m *fabric.Message) {
+	round, by := m.Body[2], fabric.ClientID(m.Body[3])
 	switch r := p.lead; {
+	case r == nil && round > p.round && m.Body[5] != 0:
+		if p.view != nil && p.gone <= p.recovered && !(p.view().Live.Has(by.CN()) && p.incarnationOf(by.CN()) == m.Body[4]) {
+			p.presume(port)
+		}
 	case r == nil && round > p.round: // it has joined since
 		p.missed(port)
 	case r == nil || r.step != begins || round < r.round:
