@@ -75,7 +75,7 @@ func TestReadmeProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command("go", "run", "-mod=mod", "-trimpath", ".")
+	cmd := exec.Command("go", "run", "-mod=mod", ".")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {

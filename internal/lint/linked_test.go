@@ -70,7 +70,7 @@ func within(pkg, list string) bool {
 func TestSizeAlone(t *testing.T) {
 	const most = 5_000_000
 	program := filepath.Join(t.TempDir(), "alone")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./testdata/alone")
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "./testdata/alone")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v: %s", err, out)
 	}
