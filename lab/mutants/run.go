@@ -68,7 +68,7 @@ func (m *Mutant) Build(ctx context.Context, root, dir, command string) (string, 
 		return "", err
 	}
 	binary := filepath.Join(dir, m.Name)
-	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", binary, "./"+command)
+	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-ldflags=-s -w", "-o", binary, "./"+command)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("mutants: %s does not build: %w\n%s", m.Name, err, out)
