@@ -145,7 +145,7 @@ func contenderRole(n fabric.Node, out io.Writer) error {
 // Clients of several processes take turns with a few locks: under each mechanism every update counts, and no client
 // writes while another holds the lock.
 func TestProcessesContend(t *testing.T) {
-	for _, name := range runnable(t) {
+	for _, name := range tested(t) {
 		t.Run(name, func(t *testing.T) {
 			if name == "parlock" {
 				t.Skip("its servers are on all compute nodes, and here clients begin before all have joined")

@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -101,9 +102,23 @@ func runnable(t *testing.T) (names []string) {
 	return names
 }
 
+// alike are locks that differ from another one only in whom they choose, or for how long they pause: what a device does to them, it does to
+// that one.
+var alike = []string{"cas-backoff", "dslr", "dslr+-overflow", "sherman+notes", "rpc", "server-ro", "alock", "declock-tf", "declock-pf", "paper-tf", "paper-pf",
+	"remote-prefer", "local-prefer", "local-bound"}
+
+// tested lists what runnable does; with -short without what is like another one.
+func tested(t *testing.T) []string {
+	names := runnable(t)
+	if testing.Short() {
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(alike, name) })
+	}
+	return names
+}
+
 // Every lock that the device can run does over RDMA what it does in the simulator and on shared memory.
 func TestLocks(t *testing.T) {
-	for _, name := range runnable(t) {
+	for _, name := range tested(t) {
 		t.Run(name, func(t *testing.T) {
 			sys := setUp(t, name, 3, 8, 0)
 			m, err := locks.Lookup(name)
