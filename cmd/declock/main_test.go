@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		build := exec.Command("go", "build", "-o", dir, "../declock", "../declock-mn", "../declock-cn", "../declock-lab")
+		build := exec.Command("go", "build", "-ldflags=-s -w", "-o", dir, "../declock", "../declock-mn", "../declock-cn", "../declock-lab")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 			return 1

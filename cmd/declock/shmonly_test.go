@@ -14,7 +14,7 @@ func TestSharedMemoryAlone(t *testing.T) {
 		t.Skip("builds a program")
 	}
 	program := filepath.Join(t.TempDir(), "declock")
-	if out, err := exec.Command("go", "build", "-tags", "shmonly", "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-tags", "shmonly", "-ldflags=-s -w", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	w := newWorld(t)
