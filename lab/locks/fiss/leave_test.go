@@ -284,3 +284,54 @@ func TestFirstHasNotSeenWhoHasGone(t *testing.T) {
 		}
 	}
 }
+
+// A machine that joins may stop in a round of a leader that then gives way to one that does not know it: it leads another, whether or not that one knows it by the end of its round.
+func TestStoppedInARoundThatIsOver(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		r := newRig(t, 4, Config{Device: true})
+		r.absent(3)
+		joins, early := r.pools[3].cn, r.view
+		r.joins(3)
+		for _, i := range []int{1, 2} {
+			r.pools[i].view = func() fabric.View { return early }
+		}
+		holder := r.ask(2, 1, lock.Exclusive)
+		r.settle()
+		r.pools[0].missed(r.port(0, 0))
+		var late []sent // to the machine that joins, which has not begun
+		settle := func() {
+			for len(r.under) > 0 {
+				s := r.under[0]
+				r.under = r.under[1:]
+				if known && r.program.rounds == 2 && r.program.round.Load(0) != closed {
+					r.pools[1].view = r.pools[0].view
+				}
+				if s.to.CN() == joins {
+					late = append(late, s)
+				} else {
+					r.deliver(s)
+				}
+			}
+		}
+		settle()
+		r.pools[1].missed(r.port(1, 0))
+		settle()
+		for i := range r.pools {
+			r.pools[i].view = func() fabric.View { return r.view }
+		}
+		if r.program.rounds != 2 || r.pools[0].stopped {
+			t.Fatalf("there are %d rounds, want 2, and the first machine has stopped: %v", r.program.rounds, r.pools[0].stopped)
+		}
+		for _, s := range late {
+			r.deliver(s)
+		}
+		waits := r.ask(3, 1, lock.Exclusive)
+		r.settle()
+		for i, p := range r.pools {
+			if p.stopped || p.lead != nil || p.round != r.program.rounds {
+				t.Errorf("machine %d has stopped (%v) in round %d of %d, or leads %+v", i, p.stopped, p.round, r.program.rounds, p.lead)
+			}
+		}
+		r.want("after", map[*ticket]phase{holder: holds, waits: waiting})
+	}
+}

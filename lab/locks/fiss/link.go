@@ -29,7 +29,7 @@ const frameAt = 6
 
 // sure reports whether a message between machines is acknowledged, for it is no answer.
 func sure(k fabric.MsgKind) bool {
-	return k == msgWaiters || k == msgGrant || k == msgLeave || k >= msgPause && k <= msgResume || k == msgLook
+	return k == msgWaiters || k == msgGrant || k == msgLeave || k >= msgRound && k <= msgResume || k == msgLook
 }
 
 // framed reports whether a message is a frame: a switch's msgLeave has no last word.

@@ -41,7 +41,7 @@ const (
 	msgRestore // the registers of a lock
 	msgOpen    // the lock service
 
-	msgRound // from there: the answer to a msgBegin; to a machine whose packet is of another round, too
+	msgRound // from there: the answer to a msgBegin; to a machine whose packet is of another round, too. Between machines: by a leader that gives way
 	msgDone  // from there: the answer to a msgRestore or msgOpen
 	msgTaken // from the switch, to a machine's ACQUIRE: another that had its number has acquired in this round
 

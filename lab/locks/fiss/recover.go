@@ -132,9 +132,9 @@ func (p *Pool) alone(port fabric.Port) {
 	}
 }
 
-// missed begins a recovery, for a machine that others do not know in the present round.
+// missed begins a recovery, for a machine that others do not know in the present round. It may have stopped in one before, whose leader knew it.
 func (p *Pool) missed(port fabric.Port) {
-	if p.view != nil && p.lead == nil && !p.stopped {
+	if p.view != nil && p.lead == nil {
 		p.lead = &recovery{epoch: p.view().Epoch}
 		p.leads(port)
 	}
@@ -238,7 +238,7 @@ func (p *Pool) hearsOfRound(port fabric.Port, m *fabric.Message) {
 // pauses stops the machine's clients, and reports those that hold a lock.
 func (p *Pool) pauses(port fabric.Port, leader fabric.ClientID, round uint64) {
 	if p.lead != nil && leader != p.self && round >= p.lead.round && p.view().Live.Has(leader.CN()) {
-		p.lead = nil // it looks again when that one resumes, or goes
+		p.givesWay(port, leader, round)
 	}
 	p.enter(round)
 	for i := range p.slots {
@@ -247,6 +247,18 @@ func (p *Pool) pauses(port fabric.Port, leader fabric.ClientID, round uint64) {
 		}
 	}
 	p.send(port, leader, msgReport, 0, 0, round)
+}
+
+// givesWay ends what this machine leads, for another leads a later round; it looks again when that one resumes, or goes. That one may not know of a machine yet that has stopped in a round of this one.
+func (p *Pool) givesWay(port fabric.Port, leader fabric.ClientID, round uint64) {
+	p.lead = nil
+	if p.led == 0 {
+		return
+	}
+	others := p.machines()
+	others.Remove(p.cn)
+	others.Remove(leader.CN())
+	p.all(port, others, msgRound, 0, 0, round)
 }
 
 // enter begins a round. Of what a machine has with the switch and other machines, holders remain, and clients that want a lock.
