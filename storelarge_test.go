@@ -124,7 +124,7 @@ func TestValueStreamsThatEnd(t *testing.T) {
 	if err := writer(50_000).Close(); err != nil {
 		t.Fatal(err)
 	}
-	check(13)
+	check(25)
 	r, err := st.Reader(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)

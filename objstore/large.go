@@ -34,15 +34,21 @@ func (c *Client) ExpiryOf(o Options) (second uint32, early uint16) {
 }
 
 // Upload begins to store a value of a size. head is how many bytes of its beginning, at most 64, Change.Value has: all else is in segments, so there must be more.
+// Its segments are at most half as long as others: what fills one is still near the processor when it is written, and the next arrives meanwhile.
 func (c *Client) Upload(key []byte, head, size int) (*Upload, error) {
 	if err := c.session.Begin(); err != nil {
 		return nil, err
 	}
 	defer c.session.End()
-	return c.upload(key, head, size)
+	longest := int(c.s.geo.segment)
+	if size-head > longest {
+		longest /= 2
+	}
+	return c.upload(key, head, size, longest)
 }
 
-func (c *Client) upload(key []byte, head, size int) (*Upload, error) {
+// upload is Upload with segments up to a length.
+func (c *Client) upload(key []byte, head, size, longest int) (*Upload, error) {
 	k := work{need: toChange}
 	if err := c.start(&k, key); err != nil {
 		return nil, err
@@ -54,7 +60,7 @@ func (c *Client) upload(key []byte, head, size int) (*Upload, error) {
 		return nil, fmt.Errorf("%w: no segments for %d bytes of %d", ErrConfig, size-head, size)
 	}
 	rest := size - head
-	n := (rest + int(c.s.geo.segment) - 1) / int(c.s.geo.segment)
+	n := (rest + longest - 1) / longest
 	length := (rest + n - 1) / n
 	id, err := c.nextUnique(k.node)
 	if err != nil {
@@ -156,7 +162,7 @@ func (c *Client) writeAll(u *Upload, value []byte) error {
 
 // uploadWhole writes all segments of a value, or none.
 func (c *Client) uploadWhole(key, value []byte) (*Upload, error) {
-	u, err := c.upload(key, listHeadSize, len(value))
+	u, err := c.upload(key, listHeadSize, len(value), int(c.s.geo.segment))
 	if err != nil {
 		return nil, err
 	}

@@ -159,6 +159,28 @@ func segments(t *testing.T, c *Client) {
 	}
 }
 
+// Segments of an upload are half as long as others, so that they are written soon, and long enough to be found by those who look for such as no list names.
+func TestUploadHasShortSegments(t *testing.T) {
+	_, c := one(t, segmented)
+	longest := c.Store().Segment()
+	for size := 65; size <= int(c.s.geo.maxValue); size++ {
+		u, err := c.Upload([]byte("k"), 64, size)
+		wantErr(t, "upload", err, nil)
+		n, length := u.Segments()
+		if size-64 > longest && length > longest/2 || size-64 <= longest && n != 1 {
+			t.Errorf("%d bytes: %d segments of %d", size, n, length)
+		}
+		_, last := u.Span(n - 1)
+		if w := classFor(uint64(headerSize + segmentKeySize + 2 + last)); n > 1 && w < c.s.segmentClass() {
+			t.Errorf("%d bytes: the last segment has %d, of class %d", size, last, w)
+		}
+		if list := headerSize + 1 + listSize + 8*n; uint64(list) > c.s.maxList() {
+			t.Errorf("%d bytes: a list of %d", size, list)
+		}
+		wantErr(t, "abort", c.Abort(u), nil)
+	}
+}
+
 // An upload is not to be seen before it is put, and leaves nothing if it is given up; a put that depends on the object finds it as it is then.
 func TestUpload(t *testing.T) {
 	w, c := one(t, segmented)
@@ -342,7 +364,7 @@ func TestSweepBesideUpload(t *testing.T) {
 	segmented(&cfg)
 	c, d := w.client(0, w.open(0, cfg)), w.client(1, w.open(1, cfg))
 	value := make([]byte, 500)
-	u, err := c.upload([]byte("key"), 64, len(value))
+	u, err := c.upload([]byte("key"), 64, len(value), int(c.s.geo.segment))
 	wantErr(t, "upload", err, nil)
 	wantErr(t, "write", c.writeAll(u, value), nil)
 	for _, x := range []*Client{c, d} {
