@@ -1,6 +1,7 @@
 package btree
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -30,9 +31,19 @@ func (c *Client) reopen() error {
 
 func (t *Tree) handle() *handle.Handle { return &t.h }
 
-// outlived reports whether an entry is the rest of a tree of which another part is gone.
+// outlived reports whether an entry is the rest of a tree of which another part is gone. Of one on more or fewer memory nodes that is not known.
 func (t *Tree) outlived(e *memory.Entry) bool {
-	return e.Info[0]>>56 == formatVersion && e.Info[3] < t.geo.generations
+	_, of := e.Part()
+	return e.Info[0]>>56 == formatVersion && of == len(t.cfg.Nodes) && e.Info[3] < t.geo.generations
+}
+
+// mine returns an error if what a memory node has is a part of a tree that is on other memory nodes, or in another order.
+func (t *Tree) mine(e *memory.Entry, i int) error {
+	if e == nil || t.outlived(e) {
+		return nil
+	}
+	_, of := e.Part()
+	return cmp.Or(Trees.CheckPart(e, i), Trees.CheckNodes(e.Name, of, len(t.cfg.Nodes)))
 }
 
 // removed returns the error of taking memory, or of looking for a part. If the tree's root entry is gone and the tree has not been dropped, a compute node that knew of a

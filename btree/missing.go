@@ -1,6 +1,7 @@
 package btree
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -65,6 +66,37 @@ func (t *Tree) openWithout(port fabric.Port, given *Config, found []handle.Found
 	return t, t.register(port)
 }
 
+// thereStill returns handle.ErrAnother if a tree that waits, of which parts with this geometry were found, has been dropped: what its first memory node has is not its first part, which is made before the
+// others, and no memory has been lost. While a memory node is down that is not known: then it returns why that is down, if what is found is not the tree's.
+func (g *geometry) thereStill(found []handle.Found) error {
+	var down error
+	generations, first, others := uint64(0), false, false
+	for i, f := range found {
+		if f.Down != nil {
+			down = cmp.Or(down, f.Down)
+			continue
+		}
+		generations += uint64(f.Region.Generation())
+		if f.Entry == nil {
+			continue
+		}
+		if has, err := decodeGeometry(f.Entry, i); err != nil || has.id != g.id {
+			others = true
+		} else if i == 0 {
+			first = true
+		}
+	}
+	switch {
+	case first, generations > g.generations: // it is there, or was lost, and is made anew by whoever needs it
+		return nil
+	case down != nil && !others:
+		return nil
+	case down != nil:
+		return down
+	}
+	return handle.ErrAnother
+}
+
 // reach returns nil if a slot of so many bytes can be where p says, and takes the part in that it is on, if that is missing and can be had.
 func (c *Client) reach(p ptr, size uint64) error {
 	switch {
@@ -83,15 +115,19 @@ func (c *Client) reach(p ptr, size uint64) error {
 // then the tree is gone. Which of the two it is can be known when all memory nodes are up, by their generations.
 func (c *Client) openPart(i int, found []handle.Found) error {
 	t, r, e, path := c.t, found[i].Region, found[i].Entry, lock.Path(c.l)
+	var other error
 	if e != nil {
-		if g, err := decodeGeometry(e, i); err != nil {
-			return err
-		} else if g == t.geo {
+		g, err := decodeGeometry(e, i)
+		if err == nil && g == t.geo {
 			return t.adopt(path, i, r, *e)
 		}
+		other = err
 	}
 	if err := t.h.Published(path); err != nil {
 		return c.removed(err)
+	}
+	if other != nil {
+		return other
 	}
 	var generations uint64
 	for _, f := range found {

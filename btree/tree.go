@@ -244,13 +244,16 @@ func (t *Tree) open(port, retry fabric.Port, given, cfg Config) (*Tree, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	partly := t.h.Waits()
+	partly, was := t.h.Waits(), t.geo
 	t = t.next(cfg)
 	t.geo = geometry{
 		lockSize: (cfg.Lock.Size + 7) &^ 7, maxKey: cfg.MaxKey, nodeSize: cfg.NodeSize,
 		nodes: len(cfg.Nodes), maxInline: cfg.MaxInline, id: port.Rand(), limit: cfg.MemoryLimit,
 	}
 	found, err := t.h.Survey(port)
+	if err == nil && partly && was.nodes > 0 {
+		err = was.thereStill(found)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -262,6 +265,11 @@ func (t *Tree) open(port, retry fabric.Port, given, cfg Config) (*Tree, error) {
 			return t.openWithout(port, &given, found, f.Down)
 		default:
 			return nil, f.Down
+		}
+	}
+	for i, f := range found {
+		if err := t.mine(f.Entry, i); err != nil {
+			return nil, fmt.Errorf("btree: open %q on %v: %w", cfg.Name, cfg.Nodes[i], err) // before anything is made, or removed
 		}
 	}
 	for i, f := range found {
@@ -301,10 +309,13 @@ func (t *Tree) compare(given *Config) error {
 		lockSize: (given.Lock.Size + 7) &^ 7, maxKey: cmp.Or(given.MaxKey, t.geo.maxKey), nodeSize: cmp.Or(given.NodeSize, t.geo.nodeSize),
 		nodes: len(given.Nodes), maxInline: cmp.Or(given.MaxInline, t.geo.maxInline), id: t.geo.id, generations: t.geo.generations, limit: t.geo.limit,
 	}
+	if err := Trees.CheckNodes(given.Name, t.geo.nodes, want.nodes); err != nil {
+		return err
+	}
 	if t.geo != want {
-		return fmt.Errorf("%w: %q has %d B locks, %d B nodes, keys to %d B, values to %d B inline, %d memory nodes; want %d, %d, %d, %d, %d",
-			ErrGeometry, given.Name, t.geo.lockSize, t.geo.nodeSize, t.geo.maxKey, t.geo.maxInline, t.geo.nodes,
-			want.lockSize, want.nodeSize, want.maxKey, want.maxInline, want.nodes)
+		return fmt.Errorf("%w: %q has %d B locks, %d B nodes, keys to %d B, values to %d B inline; want %d, %d, %d, %d",
+			ErrGeometry, given.Name, t.geo.lockSize, t.geo.nodeSize, t.geo.maxKey, t.geo.maxInline,
+			want.lockSize, want.nodeSize, want.maxKey, want.maxInline)
 	}
 	return nil
 }

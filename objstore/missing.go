@@ -1,6 +1,7 @@
 package objstore
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -18,6 +19,11 @@ import (
 // openPart opens a missing part, or makes it anew if its memory node has lost it.
 func (c *Client) openPart(i int, found []handle.Found) error {
 	e, path := found[i].Entry, lock.Path(c.l)
+	if e != nil && c.s.isAnother(e, i) {
+		if err := c.s.h.Published(path); err != nil {
+			return c.removed(err)
+		}
+	}
 	if e == nil {
 		if i == 0 {
 			c.s.h.Survivors = true // the parts that were found when the store was opened
@@ -32,11 +38,27 @@ func (c *Client) openPart(i int, found []handle.Found) error {
 			err = c.s.h.Published(path)
 		}
 		if err != nil {
-			return c.s.h.Removed(&c.work, err, c.s.h.Parts...)
+			return c.removed(err)
 		}
 		e = &made
 	}
 	return c.s.adopt(path, i, found[i].Region, *e)
+}
+
+// isAnother reports whether the entry of the i-th part is not this store's.
+func (s *Store) isAnother(e *memory.Entry, i int) bool {
+	g, err := decodeGeometry(e, i)
+	return err != nil || g != s.geo
+}
+
+// removed returns the error of looking for a part, or whether parts are there still. Only a drop removes an entry of a store. Its memory, which has the mark of that, may be something else by now, if this
+// compute node is not registered.
+func (c *Client) removed(err error) error {
+	if errors.Is(err, memory.ErrRemoved) {
+		c.s.MarkDropped()
+		return c.s.h.Gone()
+	}
+	return Stores.Wrap(err)
 }
 
 // A need is what an operation needs of a store.
@@ -63,6 +85,10 @@ func (c *Client) getUnregistered(k *work) (Item, error) {
 		for range unlockedTries {
 			*k = work{place: k.place, n: k.n, key: k.key, segment: k.segment, head: k.head, value: k.value}
 			s, err := c.tryRead(k)
+			// Nothing keeps the memory of a store that this compute node is not registered with: what was read is the store's if its part is there still.
+			if gone := k.n.Region.Published(lock.Path(c.l), &k.n.Entry); gone != nil {
+				return Item{}, c.removed(gone)
+			}
 			switch {
 			case err != nil:
 				return Item{}, err

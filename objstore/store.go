@@ -310,11 +310,11 @@ func (s *Store) survey(port fabric.Port, given *Config, before *handle.Handle) (
 // compare compares the geometry of the store that is there with the wanted one.
 func (s *Store) compare(given *Config) error {
 	g, maxValue, segment := &s.geo, cmp.Or(given.MaxValue, s.geo.maxValue), cmp.Or(given.Segment, s.geo.segment)
-	if g.maxValue != maxValue || g.segment != segment || g.lockSize != (given.Lock.Size+7)&^7 || g.nodes != len(given.Nodes) {
-		return fmt.Errorf("%w: %q has %d B locks, %d nodes, values to %d B, segments of %d B; want %d, %d, %d, %d", ErrGeometry, given.Name,
-			g.lockSize, g.nodes, g.maxValue, g.segment, given.Lock.Size, len(given.Nodes), maxValue, segment)
+	if g.maxValue != maxValue || g.segment != segment || g.lockSize != (given.Lock.Size+7)&^7 {
+		return fmt.Errorf("%w: %q has %d B locks, values to %d B, segments of %d B; want %d, %d, %d", ErrGeometry, given.Name,
+			g.lockSize, g.maxValue, g.segment, given.Lock.Size, maxValue, segment)
 	}
-	return nil
+	return Stores.CheckNodes(given.Name, g.nodes, len(given.Nodes))
 }
 
 // openNode returns the root entry of the store's part on a node, which it makes if there is none.

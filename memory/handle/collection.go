@@ -90,6 +90,10 @@ func Reopened[T any](newest *atomic.Pointer[T], of func(x *T) *Handle, l lock.Lo
 			}
 		}
 		next, err := open(x)
+		if errors.Is(err, ErrAnother) { // made anew, by one that did not know this one: only who opens it by its name has it
+			c.MarkDropped()
+			return nil, c.gone()
+		}
 		if err != nil {
 			return nil, err
 		}

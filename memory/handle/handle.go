@@ -212,11 +212,12 @@ func (h *Handle) answer(w *slab.Worker, u *reclaim.User) (err error) {
 		if p.Missing() {
 			continue
 		}
-		look := p.Heap.Answer
-		if !h.Registered() { // it has nothing to give back
-			look = p.Heap.Dropped
+		dropped, perr := false, error(nil)
+		if h.Registered() {
+			dropped, perr = p.Heap.Answer(w)
+		} else if perr = p.Region.Published(w.Path(), &p.Entry); errors.Is(perr, memory.ErrRemoved) {
+			dropped, perr = true, nil // it has nothing to give back, and nothing keeps the mark of the drop from being something else
 		}
-		dropped, perr := look(w)
 		err = errors.Join(err, perr)
 		if dropped {
 			h.of.MarkDropped()

@@ -52,13 +52,24 @@ func (k *Kind) PartOf(e *memory.Entry) (which, nodes int, err error) {
 	return which, nodes, nil
 }
 
-// CheckPart returns an error if a root entry is not that of the which-th part.
+// ErrAnother: what has the name now was made on other memory nodes than the collection that a compute node has opened by it, or in another order, or is known to be another for other reasons.
+var ErrAnother = errors.New("the name is that of another")
+
+// CheckPart returns an error if a root entry is not that of the which-th part: ErrAnother, if it is that of another part.
 func (k *Kind) CheckPart(e *memory.Entry, which int) error {
 	got, _, err := k.PartOf(e)
 	if err == nil && got != which {
-		err = fmt.Errorf("%w: %v is node %d of it, not %d", k.ErrGeometry, e.Addr.MN(), got, which)
+		err = fmt.Errorf("%w: %v is node %d of it, not %d: %w", k.ErrGeometry, e.Addr.MN(), got, which, ErrAnother)
 	}
 	return err
+}
+
+// CheckNodes returns ErrAnother if what has a name has other than so many parts.
+func (k *Kind) CheckNodes(name string, has, want int) error {
+	if has != want {
+		return fmt.Errorf("%w: %q has %d memory nodes, want %d: %w", k.ErrGeometry, name, has, want, ErrAnother)
+	}
+	return nil
 }
 
 // LimitOf returns the limit of the memory of a root entry's part, in bytes; 0 is none.

@@ -53,6 +53,9 @@ func (h *Handle) takeIn(l lock.Locker, i int, open Opener) error {
 	if !p.Missing() {
 		return nil
 	}
+	if gone := h.Gone(); gone != nil {
+		return gone
+	}
 	switch {
 	case err == nil:
 		return h.Down(p)
