@@ -47,7 +47,7 @@ func (c *Cluster) copyNumber(ctx context.Context, to handle.NewBackup, bytesPerS
 		progress := func(done, all uint64) { c.copying.Store(&Copying{Number: to.Mem, Done: done, All: all}) }
 		progress(0, 0)
 		o := handle.CopyOptions{
-			BytesPerSecond: bytesPerSecond, Progress: progress, Use: k.use, Kinds: []*handle.Kind{objstore.Stores, btree.Trees}, Dead: c.dead, Creating: &c.creating,
+			BytesPerSecond: bytesPerSecond, Progress: progress, Use: k.use, Dead: c.dead, Creating: &c.creating,
 			Free: func() error {
 				err := handle.FreeDropped(s.Port(), c.memory(), c.node.Fabric().View)
 				if errors.Is(err, fabric.ErrNodeDown) {

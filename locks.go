@@ -89,7 +89,7 @@ func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error)
 // never breaks the exclusion of the new ones, but may keep others waiting.
 func (c *Cluster) DropLocks(ctx context.Context, name string) error {
 	err := c.outlastDrop(ctx,
-		func(s *Session) error { return memory.Drop(s.Port(), c.memory(), name, memory.KindLocks, 0) },
+		func(s *Session) error { return memory.Drop(s.Port(), c.memory(), name, memory.KindLocks) },
 		func(*Session) error { return nil })
 	if err != nil {
 		return err

@@ -105,9 +105,6 @@ func (k *Copy) backups() (memory.Backups, error) {
 // root copies what is besides nodes and values, and mirrored.
 func (k *Copy) root() error {
 	c := k.c
-	if err := c.t.h.CopyMark(lock.Path(c.l), k.n); err != nil {
-		return err
-	}
 	if k.n.Index == 0 {
 		if err := handle.MirrorRecords(lock.Path(c.l), k.n.Region, k.n.Base); err != nil {
 			return err

@@ -139,7 +139,7 @@ func TestCopyUnderLoad(t *testing.T) {
 func (x *copyWorld) copyAll(to handle.NewBackup) {
 	x.t.Helper()
 	use := func(_ *memory.Entry, f func(handle.Copied) error) error { return f(x.tree) }
-	wantErr(x.t, "copy", handle.CopyNumber(cas.New(x.port(0), cas.Config{Plain: true}), to, handle.CopyOptions{Use: use, Kinds: []*handle.Kind{Trees}}), nil)
+	wantErr(x.t, "copy", handle.CopyNumber(cas.New(x.port(0), cas.Config{Plain: true}), to, handle.CopyOptions{Use: use}), nil)
 }
 
 // An after is a Port that does something after its first chain with a WRITE at an address.
@@ -171,7 +171,7 @@ func TestCopyWhileATreeIsMade(t *testing.T) {
 		var to handle.NewBackup
 		o := handle.CopyOptions{
 			Use:   func(_ *memory.Entry, f func(handle.Copied) error) error { return f(x.tree) },
-			Kinds: []*handle.Kind{Trees}, Dead: func() fabric.CNSet { return x.cns[0].View().Dead() },
+			Dead: func() fabric.CNSet { return x.cns[0].View().Dead() },
 		}
 		l := cas.New(x.port(0), cas.Config{Plain: true})
 		p := &after{Port: x.port(1).(*sim.Port), at: base.Add(firstLeafOffset + x.tree.geo.lockSize)}
@@ -290,7 +290,7 @@ func TestCopyOfADroppedTreeGivenBack(t *testing.T) {
 		}
 	}}
 	to := x.add()
-	wantErr(t, "copy", handle.CopyNumber(cas.New(p, cas.Config{Plain: true}), to, handle.CopyOptions{Kinds: []*handle.Kind{Trees}, Free: free}), nil)
+	wantErr(t, "copy", handle.CopyNumber(cas.New(p, cas.Config{Plain: true}), to, handle.CopyOptions{Free: free}), nil)
 	if p.then != nil || retired() != 0 {
 		t.Fatalf("%d dropped trees have memory, which no compute node has open", retired())
 	}

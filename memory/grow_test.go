@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
@@ -286,6 +287,44 @@ func TestRemoveStoppedEverywhere(t *testing.T) {
 			if !p.reached {
 				break
 			}
+		}
+	}
+}
+
+// A Drop stands still before any of its chains, while another drops the same, and the memory is given back and becomes another's: it writes nothing there.
+func TestDropWritesNothingToMemory(t *testing.T) {
+	for k := 0; ; k++ {
+		h := newHeap(t)
+		among := []fabric.MemID{h.r.Memory()}
+		a5 := bytes.Repeat([]byte{0xa5}, int(h.e.Length))
+		var other memory.Entry
+		p := &stepPort{Port: h.p, k: k, between: func() bool {
+			want(t, memory.Drop(h.p, among, "s", memory.KindStore), nil)
+			unused := func(*memory.Entry) (bool, error) { return false, nil }
+			want(t, memory.FreeRetired(h.p, among, unused, nil), nil)
+			var err error
+			other, _, err = h.r.Create(h.p, memory.Spec{Name: "other", Kind: memory.KindStore, Size: h.e.Length})
+			want(t, err, nil)
+			if other.Addr != h.e.Addr {
+				t.Fatalf("the other has memory at %v, want %v", other.Addr, h.e.Addr)
+			}
+			b := h.p.Alloc(len(a5))
+			copy(b, a5)
+			want(t, h.p.Do([]fabric.Op{fabric.Write(other.Addr, b)}), nil)
+			return true
+		}}
+		err := memory.Drop(p, among, "s", memory.KindStore)
+		if !p.reached {
+			want(t, err, nil)
+			return
+		}
+		if err != nil {
+			want(t, err, memory.ErrNotFound)
+		}
+		b := h.p.Alloc(len(a5))
+		want(t, h.p.Do([]fabric.Op{fabric.Read(other.Addr, b)}), nil)
+		if !bytes.Equal(b, a5) {
+			t.Fatalf("stopped at %d: the memory of another has changed", k)
 		}
 	}
 }

@@ -199,9 +199,9 @@ func TestDropThatIsDoneAgain(t *testing.T) {
 		w := newReplicated(t, 2)
 		w.locks(open(t, w.nodes[0]), "x")
 		among, left := []fabric.MemID{w.mn}, k
-		err := memory.Drop(stopped{slow{open(t, w.nodes[0]), &left}}, among, "x", memory.KindLocks, 64)
+		err := memory.Drop(stopped{slow{open(t, w.nodes[0]), &left}}, among, "x", memory.KindLocks)
 		if all = err == nil; !all {
-			if err = memory.Drop(open(t, w.nodes[1]), among, "x", memory.KindLocks, 64); !errors.Is(err, memory.ErrNotFound) {
+			if err = memory.Drop(open(t, w.nodes[1]), among, "x", memory.KindLocks); !errors.Is(err, memory.ErrNotFound) {
 				want(t, err, nil)
 			}
 		}

@@ -612,7 +612,7 @@ func (c *changer) allowed(t *taking) error {
 	switch {
 	case t.entry != nil:
 		e := t.entry
-		ops, err := c.do(fabric.Load(c.r.At(DirectoryOffset + uint64(e.slot)*entrySize)))
+		ops, err := c.do(fabric.Load(c.r.StateOf(e)))
 		if err != nil {
 			return err
 		}

@@ -158,7 +158,7 @@ func (r *Region) Published(port fabric.Port, e *Entry) error {
 
 // Kept returns ErrRemoved if the memory of an entry may be something else by now: the entry is neither published nor retired.
 func (r *Region) Kept(port fabric.Port, e *Entry) error {
-	ops := [1]fabric.Op{fabric.Load(r.At(DirectoryOffset + uint64(e.slot)*entrySize))}
+	ops := [1]fabric.Op{fabric.Load(r.StateOf(e))}
 	if err := port.Do(ops[:]); err != nil {
 		return fmt.Errorf("memory: root entry of %q on %v: %w", e.Name, r.mn, err)
 	}
@@ -172,9 +172,21 @@ func (r *Region) Kept(port fabric.Port, e *Entry) error {
 // Part returns which part of how many an entry of a store or tree is: both have that at the same place.
 func (e *Entry) Part() (i, n int) { return int(e.Info[0] >> 40 & 0xff), int(e.Info[0] >> 48 & 0xff) }
 
-// Drop retires all parts of what has a name, on some memory nodes, and stores 1 at an offset of the memory of each part before, unless that is 0: so
-// that those that have it open find out. ErrNotFound: there is no such thing.
-func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind, mark uint64) error {
+// StateOf is where the state of an entry is, which Entry.Dropped takes.
+func (r *Region) StateOf(e *Entry) fabric.Addr {
+	return r.At(DirectoryOffset + uint64(e.slot)*entrySize)
+}
+
+// Dropped reports whether the state of an entry says that it has been retired. It says so as long as something keeps the memory of the entry, as the registration of a compute node with a store or tree
+// does: so those that have it open find out.
+func (e *Entry) Dropped(state uint64) bool {
+	st := claimWord(state)
+	return st.gen() == e.gen && (st.state() == claimKept || st.state() == claimDropping)
+}
+
+// Drop retires all parts of what has a name, on some memory nodes. It writes nothing to their memory, which may be something else by then: another may have dropped it, and the memory been given back,
+// since Drop has looked it up. Those that have it open find out by the states of the parts (Entry.Dropped). ErrNotFound: there is no such thing.
+func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind) error {
 	found := false
 	for _, mn := range among {
 		r, err := Open(port, mn)
@@ -192,11 +204,6 @@ func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind, mark u
 			return err
 		}
 		found = true
-		if mark != 0 {
-			if err := r.mark(port, e.Addr.Add(mark)); err != nil {
-				return fmt.Errorf("memory: drop %q on %v: %w", name, mn, err)
-			}
-		}
 		if err := r.Retire(port, &e); err != nil && !errors.Is(err, ErrRemoved) {
 			return err
 		}
@@ -205,27 +212,6 @@ func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind, mark u
 		return fmt.Errorf("%w: %v %q", ErrNotFound, kind, name)
 	}
 	return nil
-}
-
-// mark stores 1 in a word, and in those of all backups that there are then. A backup that is added later gets it with what is copied there.
-func (r *Region) mark(port fabric.Port, a fabric.Addr) error {
-	ops := [1]fabric.Op{fabric.Store(a, 1)}
-	for {
-		before, err := r.Backups(port)
-		if err == nil {
-			err = before.Write(ops[:])
-		}
-		if err == nil {
-			err = port.Do(ops[:])
-		}
-		if err != nil {
-			return err
-		}
-		now, err := r.Backups(port)
-		if err != nil || before.Covers(&now) {
-			return err
-		}
-	}
 }
 
 // FreeRetired gives the memory of retired stores and trees back that no compute node uses, or holds: inUse tells that from their first part, live which compute nodes live. The other parts go first.

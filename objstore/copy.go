@@ -96,9 +96,6 @@ func (k *Copy) Step() (done bool, err error) {
 func (k *Copy) words() error {
 	path := lock.Path(k.c.l)
 	err := k.n.Region.Level(path, k.n.Base.Add(incarnationOffset), 1)
-	if err == nil {
-		err = k.c.s.h.CopyMark(path, k.n)
-	}
 	if err == nil && k.n.Index == 0 {
 		err = handle.MirrorRecords(path, k.n.Region, k.n.Base)
 	}

@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
-	"github.com/declock/declock/objstore"
 )
 
 // storeRepairs adds to what storePromotes draws more memory nodes that end: each that comes back, and each spare, may get a new backup, which is copied to while all else goes
@@ -67,7 +65,7 @@ func (w *world) copies(cn int, p fabric.Port) {
 		if to.Number != 0 {
 			k := w.locker(n, p)
 			err := handle.CopyNumber(k, to, handle.CopyOptions{
-				Use: func(e *memory.Entry, f func(handle.Copied) error) error { return w.useFor(n, k, e, f) }, Kinds: []*handle.Kind{objstore.Stores, btree.Trees},
+				Use: func(e *memory.Entry, f func(handle.Copied) error) error { return w.useFor(n, k, e, f) },
 				Dead: func() fabric.CNSet { return n.sim.View().Dead() }, Creating: &n.creating,
 				Free: func() error { return handle.FreeDropped(p, w.mns, n.sim.View) },
 			})

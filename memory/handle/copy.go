@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
@@ -65,8 +64,6 @@ type CopyOptions struct {
 	Progress func(done, all uint64)
 	// Use calls f with the store or tree of a root entry, which the compute node has open as long as that lasts: some hundred milliseconds.
 	Use func(e *memory.Entry, f func(x Copied) error) error
-	// Kinds are those of the stores and trees that there are: of others nobody knows after a promotion that they have been dropped, and who has them open still.
-	Kinds []*Kind
 	// Dead and Creating are as in a memory.Spec: names that nobody goes on to make are not waited for.
 	Dead     func() fabric.CNSet
 	Creating *memory.Creating
@@ -172,8 +169,8 @@ func (x *copying) due(at *CopyPosition) fabric.Time {
 	return x.began + fabric.Time(float64(x.bytes+at.Bytes)/float64(x.o.BytesPerSecond)*float64(fabric.Second))
 }
 
-// dropped copies what says of a collection that has been dropped that it has been, and which compute nodes have it open still. Else its memory would be given back when the backup is promoted,
-// and become something else, before they let it go. What they have in it is not copied: it is gone for them as soon as they look.
+// dropped copies which compute nodes have a collection open still that has been dropped, as its entry says. Else its memory would be given back when the backup is promoted, and become something else,
+// before they let it go. What they have in it is not copied: it is gone for them as soon as they look.
 //
 // It comes last, for a collection may be dropped while others are copied. Nobody registers with what has been dropped: so the memory is held (memory.Region.Hold) while it is written to, for what is
 // written to memory that is something else by then stays there, whoever copies later. Those that have let it go meanwhile have left it to this compute node to give it back.
@@ -186,8 +183,7 @@ func (x *copying) dropped() error {
 	held := false
 	for i := range list {
 		e := &list[i]
-		at := slices.IndexFunc(x.o.Kinds, func(k *Kind) bool { return k.Entry == e.Kind })
-		if at < 0 {
+		if part, _ := e.Part(); part > 0 || e.Kind != memory.KindStore && e.Kind != memory.KindTree {
 			continue
 		}
 		err := x.region.Hold(path, e, x.o.Dead)
@@ -196,7 +192,7 @@ func (x *copying) dropped() error {
 		}
 		if err == nil {
 			held = true
-			err = errors.Join(x.droppedOne(x.o.Kinds[at], e), x.region.Release(path, e))
+			err = errors.Join(x.droppedOne(e), x.region.Release(path, e))
 		}
 		if err != nil {
 			return fmt.Errorf("copy of what has been dropped: %w", err)
@@ -208,16 +204,10 @@ func (x *copying) dropped() error {
 	return nil
 }
 
-func (x *copying) droppedOne(k *Kind, e *memory.Entry) error {
+func (x *copying) droppedOne(e *memory.Entry) error {
 	path := lock.Path(x.l)
 	if b, err := x.region.Backups(path); err != nil || b.Epoch() != x.to.Epoch {
 		return cmp.Or(err, fabric.ErrStaleEpoch)
-	}
-	if err := x.region.Level(path, e.Addr.Add(k.dropMark()), 1); err != nil {
-		return err
-	}
-	if part, _ := e.Part(); part > 0 {
-		return nil
 	}
 	return MirrorRecords(path, x.region, e.Addr)
 }

@@ -226,8 +226,8 @@ func (h *Handle) answer(w *slab.Worker, u *reclaim.User) (err error) {
 	return h.of.kind.Wrap(err)
 }
 
-// Removed returns ErrDropped if err, of taking memory, says that the root entry of a part is gone, since the collection has been dropped: the mark of that is in
-// each part before its entry goes. This compute node has not seen it yet. It looks for the mark in some parts; if it is in none, the error stays memory.ErrRemoved.
+// Removed returns ErrDropped if err, of taking memory, says that the root entry of a part is gone, since the collection has been dropped, which
+// this compute node has not seen yet. It looks at the entries of some parts; if none has been dropped, the error stays memory.ErrRemoved.
 func (h *Handle) Removed(w *slab.Worker, err error, parts ...*Part) error {
 	if !errors.Is(err, memory.ErrRemoved) {
 		return h.of.kind.Wrap(err)
@@ -265,11 +265,6 @@ func (h *Handle) Damaged(w *slab.Worker, err error) error {
 		}
 	}
 	return err
-}
-
-// CopyMark copies to the backups of a part, in which it is open, whether the collection has been dropped, or is about to be.
-func (h *Handle) CopyMark(port fabric.Port, p *Part) error {
-	return p.Region.Level(port, p.Base.Add(h.of.kind.dropMark()), 1)
 }
 
 // giveLists gives back what this compute node has in its free lists.

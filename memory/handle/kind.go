@@ -110,15 +110,10 @@ func Absent(err error) bool {
 // work on. The memory is given back when all of them have let it go, closed it, or crashed: by Drop, or by the last of them (LetGo, Leave). among are the memory
 // nodes of the cluster; view returns the live compute nodes. A Drop that was cut short is to be done again.
 func (k *Kind) Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabric.View) error {
-	if err := memory.Drop(port, among, name, k.Entry, k.dropMark()); err != nil {
+	if err := memory.Drop(port, among, name, k.Entry); err != nil {
 		return k.Wrap(err)
 	}
 	return k.Wrap(FreeDropped(port, among, view))
-}
-
-// dropMark returns where the memory of a part says that the collection has been dropped.
-func (k *Kind) dropMark() uint64 {
-	return uint64(linesOffset + k.Classes*slab.LineSize + slab.DropMark)
 }
 
 // FreeDropped gives back the memory of all dropped collections, of whatever kind, that no compute node has open any more: after one has crashed that had, say.

@@ -132,11 +132,11 @@ func (h *Heap) ask(w *Worker) error {
 // has it open calls it now and then.
 func (h *Heap) Answer(w *Worker) (dropped bool, err error) {
 	w.ops[0] = fabric.Load(h.recall())
-	w.ops[1] = fabric.Load(h.lineAt(h.cfg.Classes).Add(DropMark))
+	w.ops[1] = fabric.Load(h.cfg.Region.StateOf(h.cfg.Entry))
 	if err := w.Do(w.ops[:2]); err != nil {
 		return false, fmt.Errorf("slab: %w", err)
 	}
-	if w.ops[1].Old != 0 {
+	if h.cfg.Entry.Dropped(w.ops[1].Old) {
 		return true, nil
 	}
 	if recall := w.ops[0].Old; recall != h.recalled.Load() {
@@ -145,17 +145,14 @@ func (h *Heap) Answer(w *Worker) (dropped bool, err error) {
 	return false, nil
 }
 
-// Dropped reports whether the store or tree has been dropped.
+// Dropped reports whether the store or tree has been dropped, and its memory has not been given back.
 func (h *Heap) Dropped(w *Worker) (bool, error) {
-	ops := [1]fabric.Op{fabric.Load(h.lineAt(h.cfg.Classes).Add(DropMark))}
+	ops := [1]fabric.Op{fabric.Load(h.cfg.Region.StateOf(h.cfg.Entry))}
 	if err := w.Do(ops[:]); err != nil {
 		return false, fmt.Errorf("slab: %w", err)
 	}
-	return ops[0].Old != 0, nil
+	return h.cfg.Entry.Dropped(ops[0].Old), nil
 }
-
-// DropMark is where, in the line behind the last class, a word says that the store or tree has been dropped.
-const DropMark = 16
 
 // giveIdle gives back what is in the lists of all classes but one.
 func (h *Heap) giveIdle(w *Worker, recall uint64, but int) error {

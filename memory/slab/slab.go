@@ -152,7 +152,7 @@ func Off64(item uint64) uint64 { return item & offMask }
 //	  8      56   offsets / 64 of some that became free lately: guesses
 //
 // The line behind the last class has in its first word how many blocks have become free, with all that ever did; its second word grows when a compute node
-// wants all compute nodes to give back what they have in their lists; its third is not 0 when the store or tree has been dropped.
+// wants all compute nodes to give back what they have in their lists; its third was not 0, in releases before, when the store or tree had been dropped.
 func (h *Heap) lineAt(class int) fabric.Addr { return h.cfg.Lines.Add(LineSize * uint64(class)) }
 
 func (h *Heap) touch(w *Worker, item uint64) { w.Member.Touch(h.cfg.Part, Off64(item)) }
