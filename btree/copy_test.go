@@ -170,7 +170,7 @@ func TestCopyWhileATreeIsMade(t *testing.T) {
 		base := list[0].Addr.Add((list[0].Length + 4095) &^ 4095) // where the next one is made
 		var to handle.NewBackup
 		o := handle.CopyOptions{
-			Use:   func(_ *memory.Entry, f func(handle.Copied) error) error { return f(x.tree) },
+			Use:  func(_ *memory.Entry, f func(handle.Copied) error) error { return f(x.tree) },
 			Dead: func() fabric.CNSet { return x.cns[0].View().Dead() },
 		}
 		l := cas.New(x.port(0), cas.Config{Plain: true})

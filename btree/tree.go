@@ -228,7 +228,7 @@ type Tree struct {
 // Open opens the tree, and makes it if there is none. While a memory node of a tree that is there is down, operations that meet a node of the tree, or a large value, on it
 // are ErrNodeDown; while the first memory node is down, which knows the root, all are. Nothing is made while one is down.
 func Open(port fabric.Port, cfg Config) (*Tree, error) {
-	before := &Tree{Collection: Trees.Of(cfg.Name, cfg.Nodes), newest: new(atomic.Pointer[Tree])}
+	before := &Tree{Collection: Trees.Of(cfg.Name, cfg.Nodes, cfg.Creating), newest: new(atomic.Pointer[Tree])}
 	before.h.Seen = handle.Unseen
 	t, err := before.open(port, nil, cfg, cfg)
 	if err != nil && (t == nil || !t.h.Waits()) {

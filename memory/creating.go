@@ -2,6 +2,7 @@ package memory
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/declock/declock/fabric"
@@ -14,6 +15,47 @@ type Creating struct {
 	mu     sync.Mutex
 	claims map[creation]int  // callers
 	left   map[creation]bool // claims of calls that have failed, and could not undo them
+	undo   []undoing         // what else they could not undo
+}
+
+// An undoing is what is to be undone in a region.
+type undoing struct {
+	r    *Region
+	undo func(port fabric.Port) error
+}
+
+// Undo undoes something in a region that a call of this compute node has done which has failed, or may have done. If that fails, FreeLeft tries again: undo does nothing then, if there is nothing to undo.
+func (c *Creating) Undo(port fabric.Port, r *Region, undo func(port fabric.Port) error) error {
+	err := undo(port)
+	if err != nil && c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.undo = append(c.undo, undoing{r, undo})
+	}
+	return err
+}
+
+// undoneLater returns what is to be undone on a memory node, and forgets it.
+func (c *Creating) undoneLater(mn fabric.MemID) (list []undoing) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.undo = slices.DeleteFunc(c.undo, func(x undoing) bool {
+		if x.r.mn == mn {
+			list = append(list, x)
+		}
+		return x.r.mn == mn
+	})
+	return list
+}
+
+// undoLeft undoes what calls that have failed could not. What is left of a memory that was lost is gone with it.
+func (r *Region) undoLeft(port fabric.Port, c *Creating) (err error) {
+	for _, x := range c.undoneLater(r.mn) {
+		if x.r.uuid == r.uuid {
+			err = errors.Join(err, c.Undo(port, x.r, x.undo))
+		}
+	}
+	return err
 }
 
 type creation struct {
@@ -126,8 +168,15 @@ func (c *Creating) leave(left ...creation) {
 	}
 }
 
-// Left reports whether calls that have failed may have left claims on a memory node.
-func (c *Creating) Left(mn fabric.MemID) bool { return len(c.leftOn(mn)) > 0 }
+// Left reports whether calls that have failed may have left claims, or something else to undo, on a memory node.
+func (c *Creating) Left(mn fabric.MemID) bool {
+	if len(c.leftOn(mn)) > 0 {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.undo, func(x undoing) bool { return x.r.mn == mn })
+}
 
 // leftOn returns the claims left on a memory node, of names that no client here is creating.
 func (c *Creating) leftOn(mn fabric.MemID) (left []creation) {
@@ -141,19 +190,20 @@ func (c *Creating) leftOn(mn fabric.MemID) (left []creation) {
 	return left
 }
 
-// FreeLeft frees what failed calls of Create by this compute node left half made in the region, and could not free: c is their Creating. A
+// FreeLeft frees what failed calls of Create by this compute node left half made in the region, and could not free, and undoes what else they left (Creating.Undo): c is their Creating. A
 // compute node calls it now and then, so that others need not wait for its next Create. If nothing was left, nothing is done.
 func (r *Region) FreeLeft(port fabric.Port, c *Creating) error {
+	undone := r.undoLeft(port, c)
 	left := c.leftOn(r.mn)
 	if len(left) == 0 {
-		return nil
+		return undone
 	}
 	c.forget(left)
 	err := r.FreeAbandoned(port, nil, c)
 	if err != nil {
 		c.leave(left...)
 	}
-	return err
+	return errors.Join(undone, err)
 }
 
 // FreeAbandoned frees all names that nobody goes on to make: dead and creating are as in a Spec. A compute node calls it when it has just joined the cluster, for what was left by the one that had its

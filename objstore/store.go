@@ -223,7 +223,7 @@ func Open(port fabric.Port, cfg Config) (*Store, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	before := &Store{Collection: Stores.Of(cfg.Name, cfg.Nodes), newest: new(atomic.Pointer[Store]), uploads: new(uploads)}
+	before := &Store{Collection: Stores.Of(cfg.Name, cfg.Nodes, cfg.Creating), newest: new(atomic.Pointer[Store]), uploads: new(uploads)}
 	s, err := before.open(port, nil, given, cfg, nil)
 	if err == nil {
 		s.newest.Store(s)

@@ -65,7 +65,7 @@ func (w *world) copies(cn int, p fabric.Port) {
 		if to.Number != 0 {
 			k := w.locker(n, p)
 			err := handle.CopyNumber(k, to, handle.CopyOptions{
-				Use: func(e *memory.Entry, f func(handle.Copied) error) error { return w.useFor(n, k, e, f) },
+				Use:  func(e *memory.Entry, f func(handle.Copied) error) error { return w.useFor(n, k, e, f) },
 				Dead: func() fabric.CNSet { return n.sim.View().Dead() }, Creating: &n.creating,
 				Free: func() error { return handle.FreeDropped(p, w.mns, n.sim.View) },
 			})

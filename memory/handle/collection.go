@@ -7,6 +7,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/slab"
 )
 
@@ -16,6 +17,8 @@ type Collection struct {
 	name  string
 	nodes []fabric.MemID
 
+	creating *memory.Creating // of the compute node, or nil
+
 	losses     atomic.Uint32 // memories that were lost; one more when it is dropped
 	dropped    atomic.Bool
 	turn       slab.Turn // to open it anew, or missing parts
@@ -23,9 +26,9 @@ type Collection struct {
 	registered atomic.Pointer[Handle] // the last handle that was registered, or that waits for its first part only
 }
 
-// Of returns the collection of a kind that has a name, on some memory nodes.
-func (k *Kind) Of(name string, nodes []fabric.MemID) *Collection {
-	return &Collection{kind: k, name: name, nodes: nodes}
+// Of returns the collection of a kind that has a name, on some memory nodes. creating, if not nil, is the compute node's: see memory.Spec.
+func (k *Kind) Of(name string, nodes []fabric.MemID, creating *memory.Creating) *Collection {
+	return &Collection{kind: k, name: name, nodes: nodes, creating: creating}
 }
 
 // MemoryLost notes that a memory node has lost its memory, if that is one of the collection's.

@@ -158,16 +158,35 @@ func (h *Handle) Register(port fabric.Port, before *Handle) error {
 	return nil
 }
 
-// join registers the compute node in the first part.
+// join registers the compute node in the first part. If it fails the compute node is not registered, or will not be (memory.Creating): others would wait for it, and leave to it what it does not do.
 func (h *Handle) join(port fabric.Port) error {
 	first := h.Parts[0]
-	if err := h.Member.Join(port, first.Base, func() error { return first.Region.Published(port, &first.Entry) }); err != nil {
+	err := h.Member.Join(port, first.Base, func() error { return first.Region.Published(port, &first.Entry) })
+	if errors.Is(err, memory.ErrRemoved) {
+		return err // nothing has been changed
+	}
+	if err == nil {
+		err = h.Published(port)
+	}
+	if err == nil {
+		err = MirrorRecords(port, first.Region, first.Base)
+	}
+	if err != nil {
+		err = errors.Join(err, h.retract(port))
+	}
+	return err
+}
+
+// retract undoes a registration that has failed, now or later.
+func (h *Handle) retract(port fabric.Port) error {
+	r, e, m := h.Parts[0].Region, h.Parts[0].Entry, h.Member.Undoing()
+	return h.of.creating.Undo(port, r, func(port fabric.Port) error {
+		err := m.Retract(port.Do, func() error { return r.Kept(port, &e) }, func() (reclaim.Put, error) { return r.Foretell(port) })
+		if errors.Is(err, memory.ErrRemoved) { // the memory may be something else: the backups keep what they have
+			err = m.Retract(port.Do, nil, nil)
+		}
 		return err
-	}
-	if err := h.Published(port); err != nil {
-		return errors.Join(err, h.Member.Retract(port.Do)) // the memory may be something else: the backups keep what they have
-	}
-	return MirrorRecords(port, first.Region, first.Base)
+	})
 }
 
 // MirrorRecords makes the records of the compute nodes at the backups of a first part what they are at the primary, before the compute node that has opened its own takes anything. Something keeps

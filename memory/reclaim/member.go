@@ -128,10 +128,16 @@ func (m *Member) Join(port fabric.Port, base fabric.Addr, there func() error) er
 	return err
 }
 
-// Retract undoes a Join after which the store or tree was found to be removed: its memory may be something else already.
-func (m *Member) Retract(do func([]fabric.Op) error) error {
+// Undoing returns a Member of which nothing but Retract is used, now or later, when a Join has failed, or what comes after it. Any later Join stays.
+func (m *Member) Undoing() *Member {
 	m.forget()
-	return m.change(do, nil, m.closing, nil)
+	return &Member{base: m.base, cn: m.cn, incarnation: m.incarnation}
+}
+
+// Retract undoes a Join, if it has registered the compute node. there, if not nil, is as for Join: without it the memory may be something else already, and foretell is nil.
+func (m *Member) Retract(do func([]fabric.Op) error, there func() error, foretell Foretell) error {
+	m.forget()
+	return m.change(do, there, m.closing, foretell)
 }
 
 // A Put makes the word at an address at the backups what it is to be at the primary next. there is as for Join. again: the primary or the backups are others by now, and all is to be done again.

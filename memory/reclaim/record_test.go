@@ -59,7 +59,7 @@ func TestRetract(t *testing.T) {
 	m := w.join(1).m // the second incarnation of this number
 	word := w.base.Add(Offset)
 	w.c.Poke(word, binary.LittleEndian.AppendUint64(nil, ^uint64(0)))
-	if err := m.Retract(w.mine[1].port.Do); err != nil || w.c.PeekWord(word) != ^uint64(0) {
+	if err := m.Retract(w.mine[1].port.Do, nil, nil); err != nil || w.c.PeekWord(word) != ^uint64(0) {
 		t.Errorf("%v, the round is %#x", err, w.c.PeekWord(word))
 	}
 	if r := recordWord(w.c.PeekWord(m.record(m.cn))); r.open() || !r.owes() {
