@@ -102,9 +102,34 @@ func (k *Copy) backups() (memory.Backups, error) {
 	return b, err
 }
 
+// locks makes the locks of nodes zero whose memory was something else before.
+func (k *Copy) locks(pages *memory.Pages, own bool, zero func(a fabric.Addr, size uint64) error) error {
+	t := k.c.t
+	var err error
+	one := func(slot fabric.Addr) {
+		if err == nil {
+			err = zero(slot, t.geo.lockSize)
+		}
+	}
+	if own && k.n.Index == 0 {
+		one(k.n.Base.Add(firstLeafOffset))
+	}
+	pages.Runs(&k.n.Entry, func(x memory.Run) {
+		if x.Used && x.Tag == uint8(classNode)+1 {
+			for at := uint64(0); at+t.stride <= x.Size; at += t.stride {
+				one(k.n.Zero.Add(x.Off + at))
+			}
+		}
+	})
+	return err
+}
+
 // root copies what is besides nodes and values, and mirrored.
 func (k *Copy) root() error {
 	c := k.c
+	if err := k.n.ZeroUnmirrored(c.l, k.to, numClasses, k.locks); err != nil {
+		return err
+	}
 	if k.n.Index == 0 {
 		if err := handle.MirrorRecords(lock.Path(c.l), k.n.Region, k.n.Base); err != nil {
 			return err

@@ -26,9 +26,12 @@ type copyWorld struct {
 	c     *Client // that works meanwhile
 }
 
-func newCopyWorld(t *testing.T, mns int) *copyWorld {
+func newCopyWorld(t *testing.T, mns int) *copyWorld { return newCopyWorldOf(t, mns, 0) }
+
+// newCopyWorldOf is newCopyWorld, in which nodes hear of changes after so long at most.
+func newCopyWorldOf(t *testing.T, mns int, news fabric.Time) *copyWorld {
 	x := &copyWorld{model: map[string]string{}}
-	x.world = newReplicated(t, sim.Config{Seed: 1, NIC: sim.Ideal(), FormatCopy: func(_ fabric.MemID, write func(uint64, []byte)) { write(0, x.head) }}, mns, 4<<20, 2, 2)
+	x.world = newReplicated(t, sim.Config{Seed: 1, NIC: sim.Ideal(), NewsDelay: news, FormatCopy: func(_ fabric.MemID, write func(uint64, []byte)) { write(0, x.head) }}, mns, 4<<20, 2, 2)
 	x.tree = x.open(0, x.config())
 	x.c = x.client(0, x.tree)
 	return x
@@ -294,7 +297,6 @@ func TestCopyOfADroppedTreeGivenBack(t *testing.T) {
 	if p.then != nil || retired() != 0 {
 		t.Fatalf("%d dropped trees have memory, which no compute node has open", retired())
 	}
-	x.copyAll(to)
 	buf := make([]byte, 8*words)
 	x.world.c.PeekBackup(records, fabric.MemID(2), buf)
 	if reused && !bytes.Equal(buf, make([]byte, len(buf))) {

@@ -154,3 +154,53 @@ func (d *directory) copied(b *Backups, k, i int, here []byte, written claimWord)
 	there := claimWord(binary.LittleEndian.Uint64(buf))
 	return there.says() && there.gen() == st.gen() && bytes.Equal(buf[8:], here[8:]), err
 }
+
+// A Zeroer makes memory zero at a new backup that nobody writes to backups, as locks, and that was something else before it was what it is now. Compute nodes that knew of the backup may have written
+// there what it was, and one that did not may have made it zero at the others only, when it became what it is.
+type Zeroer struct {
+	port   fabric.Port
+	b      Backups
+	number uint32
+	zeros  []byte
+	ops    []fabric.Op
+}
+
+// ZeroerTo returns a Zeroer for the backup that has a number, which is not in sync.
+func (r *Region) ZeroerTo(port fabric.Port, number uint32) (*Zeroer, error) {
+	b, err := r.Backups(port)
+	if err != nil {
+		return nil, err
+	}
+	return &Zeroer{port: port, b: b, number: number, zeros: port.Alloc(zeroBytes)}, nil
+}
+
+// Close makes zero what is not yet, and frees the Zeroer's buffer.
+func (z *Zeroer) Close() error {
+	err := z.flush()
+	z.port.Free(z.zeros)
+	return err
+}
+
+// Zero makes some memory zero, when it returns or by Close.
+func (z *Zeroer) Zero(a fabric.Addr, size uint64) error {
+	for size > 0 {
+		n := min(size, zeroBytes)
+		z.ops = append(z.ops, fabric.Write(a, z.zeros[:n]))
+		a, size = a.Add(n), size-n
+		if n == zeroBytes || len(z.ops) == fabric.MaxChain {
+			if err := z.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (z *Zeroer) flush() error {
+	if len(z.ops) == 0 {
+		return nil
+	}
+	err := z.b.Fill(z.number, z.ops)
+	z.ops = z.ops[:0]
+	return err
+}

@@ -82,3 +82,24 @@ func TestCopyNamesOfWhichTheStateIsThere(t *testing.T) {
 	want(t, w.r.CopyNames(p), nil)
 	w.locksThere(p, list)
 }
+
+// A backup is added while a compute node makes a run zero, before it says what the run is: then the run is zero there, too, whatever was in its place.
+func TestZeroNew(t *testing.T) {
+	w := newReplicated(t, 2)
+	p := open(t, w.nodes[0])
+	e := w.locks(p, "a")
+	x, err := w.r.Grow(p, &e, memory.Growth{Size: 1})
+	want(t, err, nil)
+	zeroed, err := w.r.Zero(p, &x)
+	want(t, err, nil)
+	w.anew(p)
+	b, err := w.r.Backups(p)
+	want(t, err, nil)
+	a := w.r.At(x.Off)
+	want(t, b.Write([]fabric.Op{fabric.Store(a, 1)}), nil)
+	want(t, w.r.ZeroNew(p, &x, zeroed), nil)
+	ops := []fabric.Op{fabric.Load(a)}
+	if want(t, b.Read(0, ops...), nil); ops[0].Old != 0 {
+		t.Errorf("%#x at the new backup", ops[0].Old)
+	}
+}

@@ -704,7 +704,7 @@ func (r *Region) ClearBits(port fabric.Port, x *Run) error {
 		a, bit := r.FreeBits(from)
 		if bit == 0 && to-from >= 64 {
 			n := (to - from) / 64 * 8
-			if err := r.zero(port, a.Offset(), n); err != nil {
+			if _, err := r.zero(port, a.Offset(), n); err != nil {
 				return err
 			}
 			from += n * 8
@@ -728,30 +728,53 @@ func (r *Region) ClearBits(port fabric.Port, x *Run) error {
 	return nil
 }
 
-// zero writes zeros to some of a region's memory.
-func (r *Region) zero(port fabric.Port, off, size uint64) error {
+// zero writes zeros to some of a region's memory, and returns the backups that have them.
+func (r *Region) zero(port fabric.Port, off, size uint64) (backups Backups, err error) {
 	b := port.Alloc(int(min(size, zeroBytes)))
 	defer port.Free(b)
 	clear(b)
-	backups, err := r.Backups(port)
-	if err != nil {
-		return err
+	if backups, err = r.Backups(port); err != nil {
+		return backups, err
 	}
 	for size > 0 {
 		n := min(size, uint64(len(b)))
 		if err := backups.mirrorZero(r.At(off), b[:n]); err != nil {
-			return err
+			return backups, err
 		}
 		ops := [1]fabric.Op{fabric.Write(r.At(off), b[:n])}
 		if err := port.Do(ops[:]); err != nil {
-			return fmt.Errorf("memory: zeros at %#x of %v: %w", off, r.mn, err)
+			return backups, fmt.Errorf("memory: zeros at %#x of %v: %w", off, r.mn, err)
 		}
 		off, size = off+n, size-n
 	}
-	return nil
+	return backups, nil
 }
 
 const zeroBytes = 64 << 10
 
-// Zero makes the memory of a run zero.
-func (r *Region) Zero(port fabric.Port, x *Run) error { return r.zero(port, x.Off, x.Size) }
+// Zero makes the memory of a run zero. A backup that has been added, and of which this compute node does not know yet, may have something else there that others, which know of it, have written: what is
+// copied to it is to be zero where nobody writes to backups (Zeroer). ZeroNew comes when the run says what it is.
+func (r *Region) Zero(port fabric.Port, x *Run) (Backups, error) { return r.zero(port, x.Off, x.Size) }
+
+// ZeroNew makes the memory of a run, which is zero and not in use yet, zero at backups that have come since Zero: those that copy what the run is may have looked before it said so.
+func (r *Region) ZeroNew(port fabric.Port, x *Run, zeroed Backups) error {
+	for {
+		now, err := r.Backups(port)
+		if err == nil && !zeroed.Covers(&now) {
+			if zeroed, err = r.Zero(port, x); err == nil {
+				continue
+			}
+		}
+		return err
+	}
+}
+
+// UsedBefore reports whether any of some memory was something else before its present owner had it: then it was not zero.
+func (p *Pages) UsedBefore(off, size uint64) bool {
+	for i := off >> p.r.plan.pageShift; i<<p.r.plan.pageShift < off+size && i < uint64(len(p.words)); i++ {
+		if p.words[i].used() {
+			return true
+		}
+	}
+	return false
+}

@@ -467,7 +467,7 @@ func (d *directory) publishCopies(i int, mine claimWord, ops [2]fabric.Op) error
 func (d *directory) memory(i int, mine claimWord, s *Spec) (fabric.Addr, error) {
 	x, err := d.r.take(d.port, taking{owner: i + 1, size: s.Size, align: s.Align, slot: i, claim: mine})
 	if err == nil && x.Used {
-		err = d.r.zero(d.port, x.Off, (s.Size+unit-1)&^(unit-1))
+		_, err = d.r.zero(d.port, x.Off, (s.Size+unit-1)&^(unit-1))
 	}
 	return d.r.At(x.Off), err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
+	"github.com/declock/declock/memory/reclaim"
 )
 
 // A bucket is copied under its lock, which may be shared: its slots and overflow blocks, and the objects that the slots lead to. While a slot leads to an object, the object's chunk
@@ -21,7 +22,8 @@ type Copy struct {
 	to    handle.NewBackup
 	at    *handle.CopyPosition
 	hold  lock.Hold
-	begun bool // the words of the part have been copied
+	begun bool   // the words of the part have been copied
+	zeros []byte // of the lock of a bucket, if locks are to be made zero: the memory was something else before
 }
 
 const (
@@ -50,7 +52,12 @@ func (s *Store) Copy(l lock.Locker, to handle.NewBackup, at *handle.CopyPosition
 func (s *Store) LeaveUnused(l lock.Locker) error { return s.h.LeaveUnused(l) }
 
 // Close ends a copy, finished or not.
-func (k *Copy) Close() { k.c.Close() }
+func (k *Copy) Close() {
+	if k.zeros != nil {
+		k.c.port.Free(k.zeros)
+	}
+	k.c.Close()
+}
 
 // Progress returns how many buckets have been copied, of how many.
 func (k *Copy) Progress() (done, all uint64) { return k.at.Bucket, k.c.s.geo.buckets }
@@ -95,7 +102,17 @@ func (k *Copy) Step() (done bool, err error) {
 // words copies what is before the buckets and mirrored.
 func (k *Copy) words() error {
 	path := lock.Path(k.c.l)
-	err := k.n.Region.Level(path, k.n.Base.Add(incarnationOffset), 1)
+	err := k.n.ZeroUnmirrored(k.c.l, k.to, numClasses, func(_ *memory.Pages, own bool, zero func(fabric.Addr, uint64) error) error {
+		if own {
+			k.zeros = k.c.port.Alloc(int(k.c.s.geo.lockSize))
+			return zero(k.n.Base.Add(graceOffset), reclaim.GraceBytes)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = k.n.Region.Level(path, k.n.Base.Add(incarnationOffset), 1)
 	if err == nil && k.n.Index == 0 {
 		err = handle.MirrorRecords(path, k.n.Region, k.n.Base)
 	}
@@ -118,6 +135,9 @@ func (k *Copy) bucket(bucket fabric.Addr) error {
 	}
 	m := c.mirrored
 	ops := m.ops[:0]
+	if k.zeros != nil {
+		ops = append(ops, fabric.Write(bucket, k.zeros))
+	}
 	for i := range blocks {
 		ops = append(ops, fabric.Write(m.at[i], m.block(i, c.s.slotsLen())))
 	}

@@ -1,6 +1,7 @@
 package objstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
 )
 
 // A copyWorld is a replicated number with a store, and a new backup that is to be copied to.
@@ -265,5 +268,48 @@ func TestWalkComparesANewBackup(t *testing.T) {
 	r, err := x.c.Check(CheckOptions{Backups: true})
 	if wantErr(t, "check", err, nil); !r.Sound() {
 		t.Errorf("%v", r)
+	}
+}
+
+// The memory of a store was something else before, which the new backup has in part: what nobody writes to backups is zero there when the store has been copied.
+func TestCopyMakesLocksZero(t *testing.T) {
+	x := newCopyWorld(t, 100)
+	cfg := x.cfg
+	cfg.Name = "old"
+	wantErr(t, "leave", x.client(1, x.open(1, cfg)).Leave(), nil)
+	wantErr(t, "drop", Stores.Drop(x.port(1), "old", x.mns, x.cns[1].View), nil)
+	cfg.Name = "new"
+	s := x.open(1, cfg)
+	c := x.client(1, s)
+	wantErr(t, "set", c.Set(keyOf(1), nil, Options{}), nil)
+	to := x.add()
+	part, buckets := s.h.Parts[0], s.geo.buckets
+	b, err := part.Region.Backups(c.port)
+	wantErr(t, "backups", err, nil)
+	garbage := c.port.Alloc(int(part.Entry.Length))
+	copy(garbage, bytes.Repeat([]byte{0xa5}, len(garbage)))
+	wantErr(t, "fill", b.Fill(to.Number, []fabric.Op{fabric.Write(part.Base, garbage)}), nil)
+	at := handle.CopyPosition{}
+	for done := false; !done; {
+		k, err := s.Copy(cas.New(x.port(1), cas.Config{}), to, &at)
+		wantErr(t, "copy", err, nil)
+		done, err = k.Step()
+		wantErr(t, "step", err, nil)
+		k.Close()
+	}
+	g := x.group()
+	x.world.c.PeekBackup(part.Base, g.Replicas[len(g.Replicas)-1].ID, garbage)
+	zero := func(what string, from, size uint64) {
+		if b := garbage[from:][:size]; !bytes.Equal(b, make([]byte, size)) {
+			t.Errorf("%s: %x", what, b[:min(size, 64)])
+		}
+	}
+	records, words := reclaim.Records(part.Base)
+	zero("epochs", graceOffset, reclaim.GraceBytes)
+	zero("round", reclaim.Offset, records.Offset()-part.Base.Offset()-reclaim.Offset)
+	behind := records.Add(8*uint64(words)).Offset() - part.Base.Offset()
+	zero("candidates and lines", behind, linesOffset+(numClasses+1)*slab.LineSize-behind)
+	for i := range buckets {
+		zero("lock of a bucket", tableOffset+i*s.geo.bucketSize, s.geo.lockSize)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
+	"github.com/declock/declock/memory/slab"
 )
 
 // A new backup of a memory-node number begins with zeroed memory. Clients that change something write it whole there, as to the other backups, with all that it leads to; what was there before is
@@ -104,6 +106,9 @@ func CopyNumber(l lock.Locker, to NewBackup, o CopyOptions) error {
 		return err
 	}
 	x := copying{l: l, region: r, to: to, o: o, began: l.Port().Now()}
+	if err := x.zeroLocks(list); err != nil {
+		return err
+	}
 	for i := range list {
 		if list[i].Kind == memory.KindLocks {
 			continue
@@ -113,6 +118,55 @@ func CopyNumber(l lock.Locker, to NewBackup, o CopyOptions) error {
 		}
 	}
 	return x.dropped()
+}
+
+// zeroLocks makes the locks zero that are given some published entries, and those that have been dropped, which may be published again as they are, if their memory was something else before.
+func (x *copying) zeroLocks(published []memory.Entry) error {
+	path := lock.Path(x.l)
+	pages, err := x.region.Pages(path)
+	if err != nil {
+		return err
+	}
+	retired, err := x.region.Retired(path)
+	if err != nil {
+		return err
+	}
+	z, err := x.region.ZeroerTo(path, x.to.Number)
+	if err != nil {
+		return err
+	}
+	for _, e := range append(retired, published...) {
+		if e.Kind == memory.KindLocks && pages.UsedBefore(e.Addr.Offset(), e.Length) {
+			err = errors.Join(err, z.Zero(e.Addr, e.Length))
+		}
+	}
+	return errors.Join(err, z.Close())
+}
+
+// ZeroUnmirrored makes what is only at the primary zero at a new backup where the memory of a part was something else before: what is between the records of compute nodes and the collection's own, and
+// what zero makes zero, given whether the part's own memory was.
+func (p *Part) ZeroUnmirrored(l lock.Locker, to NewBackup, classes int, more func(pages *memory.Pages, own bool, zero func(a fabric.Addr, size uint64) error) error) error {
+	path := lock.Path(l)
+	pages, err := p.Region.Pages(path)
+	if err != nil {
+		return err
+	}
+	z, err := p.Region.ZeroerTo(path, to.Number)
+	if err != nil {
+		return err
+	}
+	own := pages.UsedBefore(p.Entry.Addr.Offset(), p.Entry.Length)
+	if own {
+		records, words := reclaim.Records(p.Base)
+		behind := records.Add(8 * uint64(words))
+		err = errors.Join(
+			z.Zero(p.Base.Add(reclaim.Offset), records.Offset()-p.Base.Offset()-reclaim.Offset),
+			z.Zero(behind, p.Base.Offset()+linesOffset+uint64(classes+1)*slab.LineSize-behind.Offset()))
+	}
+	if err == nil {
+		err = more(pages, own, z.Zero)
+	}
+	return errors.Join(err, z.Close())
 }
 
 // A copying is a copy of a number that is under way.

@@ -580,10 +580,12 @@ func (h *Heap) split(w *Worker, class uint8, x memory.Run) (_ uint64, err error)
 	block := h.cfg.Size(class)
 	first, step, count := x.Off/unit, block/unit, x.Size/block
 	h.touch(w, first) // the run, which is one block until it has its class
+	zero := x.Used && h.cfg.Zero != nil && h.cfg.Zero(class)
+	var zeroed memory.Backups
 	if x.Used {
 		err = r.ClearBits(w.Path(), &x)
-		if err == nil && h.cfg.Zero != nil && h.cfg.Zero(class) {
-			err = r.Zero(w.Path(), &x)
+		if err == nil && zero {
+			zeroed, err = r.Zero(w.Path(), &x)
 		}
 	}
 	if err == nil {
@@ -594,6 +596,11 @@ func (h *Heap) split(w *Worker, class uint8, x memory.Run) (_ uint64, err error)
 		}
 		if err == nil {
 			err = h.mirrorTag(w, &x)
+		}
+		if err == nil && zero {
+			if err = r.ZeroNew(w.Path(), &x, zeroed); err != nil {
+				err = fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, err) // it has its class
+			}
 		}
 	}
 	if err != nil {
