@@ -98,7 +98,7 @@ func (w *world) closeOpen(c *client, inc *incarnation) bool {
 }
 
 func (w *world) closeDrop(c *client, inc *incarnation) bool {
-	inc.ending = true
+	inc.ending, inc.tried = true, inc.tried || inc.dropper != nil // whose node has crashed in the middle of it
 	return w.insist(c, "drop "+inc.tag, func() error {
 		err := w.drop(c.k, c.n, inc)
 		inc.tried = true
