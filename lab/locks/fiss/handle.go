@@ -71,7 +71,7 @@ func (p *Pool) answered(port fabric.Port, t *ticket, m *fabric.Message) {
 		}
 	case m.Kind == msgQueued && t.phase == asked:
 		t.phase, t.known = waiting, true
-	case m.Kind == msgBusy && t.phase == asked && t.behind: // by now the switch may know that it is free
+	case m.Kind == msgBusy && t.phase == asked && t.behind && !t.left: // by now the switch may know that it is free
 		t.op = t.op.next(t.op & (opTry | opMode))
 		p.ask(port, t)
 	case (m.Kind == msgBusy || m.Kind == msgOutside) && t.phase == asked:

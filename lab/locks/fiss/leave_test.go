@@ -335,3 +335,19 @@ func TestStoppedInARoundThatIsOver(t *testing.T) {
 		r.want("after", map[*ticket]phase{holder: holds, waits: waiting})
 	}
 }
+
+// A client that tries behind a release of its machine, and gives up, is not asked for anew: no client would release what it is granted.
+func TestGivenUpBehindARelease(t *testing.T) {
+	r := newRig(t, 2, Config{Device: true})
+	p, port := r.pools[0], r.port(0, 1)
+	holder := r.ask(0, 1, lock.Exclusive)
+	r.settle()
+	r.release(0, holder)
+	tries := &p.slots[p.begin(port, &lock.Request{Lock: theLock, Mode: lock.Shared, Try: true})]
+	p.giveUp(port, tries)
+	reader := r.ask(0, 2, lock.Shared)
+	r.want("before", map[*ticket]phase{tries: asked, reader: asked})
+	p.handle(port, &fabric.Message{Kind: msgGranted, Body: [7]uint64{uint64(theLock), uint64(reader.op), withAgent}})
+	p.handle(port, &fabric.Message{Kind: msgBusy, Body: [7]uint64{uint64(theLock), uint64(tries.op)}})
+	r.want("after", map[*ticket]phase{tries: idle, reader: holds})
+}
