@@ -184,7 +184,24 @@ func (m *Micro) validate(bad error) error {
 	if _, err := locks.Lookup(m.Lock); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", bad, err))
 	}
+	if len(errs) == 0 {
+		errs = append(errs, m.refused(bad, 0))
+	}
 	return errors.Join(errs...)
+}
+
+// refused returns the error, of a kind, of a lock that cannot be set up for the Micro, and clients that ask for leases of some length (0: its own).
+func (m *Micro) refused(bad error, longestNs fabric.Time) error {
+	mech, err := locks.Lookup(m.Lock)
+	if err == nil {
+		c := m.cfg(nil, fabric.At(0, counterOffset), 0)
+		c.LongestNs = longestNs
+		_, err = mech.New(c)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", bad, err)
+	}
+	return nil
 }
 
 // system sets the lock up for a cluster with a word for the synchronisation of clocks; a server takes some virtual time for a request.
@@ -198,6 +215,11 @@ func (m *Micro) systemAt(home func(fabric.Addr) int, counter fabric.Addr, server
 	if err != nil {
 		return nil, err
 	}
+	return mech.New(m.cfg(home, counter, serverNs))
+}
+
+// cfg says for what cluster the lock is set up.
+func (m *Micro) cfg(home func(fabric.Addr) int, counter fabric.Addr, serverNs fabric.Time) locks.Config {
 	c := locks.Config{CNs: m.CNs, Clients: (m.Clients + m.CNs - 1) / m.CNs, Counter: counter, ServerNs: serverNs, LeaseNs: m.LeaseNs, Home: home}
 	if n, err := m.model(); err == nil && serverNs > 0 { // in virtual time
 		c.LocalNs = n.LocalWake
@@ -205,7 +227,7 @@ func (m *Micro) systemAt(home func(fabric.Addr) int, counter fabric.Addr, server
 	if m.Capacity != 0 {
 		c.CapacityBits = uint8(bits.TrailingZeros(uint(m.Capacity)))
 	}
-	return mech.New(c)
+	return c
 }
 
 // nic returns the model of the network of a Micro that is valid.

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/declock/declock/fabric/sim"
 )
@@ -38,7 +39,7 @@ var (
 const halfDrTM = "drtm:half"
 
 // isDrTM reports whether a lock is one of the two: whether a lock that has been used differs from a new one.
-func isDrTM(lock string) bool { return lock == "drtm" || lock == halfDrTM }
+func isDrTM(lock string) bool { return lock == "drtm" || strings.HasPrefix(lock, "drtm:") }
 
 // reading returns a load with a percentage of reads, and the Zipf exponent of its locks.
 func reading(name string, reads int, theta float64) load {

@@ -33,7 +33,7 @@ var mechanisms = []Mechanism{
 	{Name: "dslr", About: "DSLR: tickets, dynamic interval polling", Silent: true, setUp: dslrLock(dslr.Config{})},
 	{Name: "dslr+", About: "DSLR with truncated exponential backoff (DSLR+)", Silent: true, setUp: dslrLock(dslr.Config{Wait: dslr.Truncated})},
 	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", Silent: true, setUp: dslrLock(dslr.Config{Wait: dslr.Overflowing})},
-	{Name: "drtm", About: "DrTM's lock: CAS for writers, leases for readers", Silent: true, setUp: drtmLock(false)},
+	{Name: "drtm", About: "DrTM's lock: CAS for writers, leases for readers", Silent: true, setUp: drtmLock(drtm.Config{})},
 	{Name: "ncosed", About: "N-CoSED: CAS for writers, FAA for readers, messages to the tail", setUp: ncosedLock},
 	{Name: "mcs", About: "MCS lock, exclusive only (ShiftLock paper, Algorithm 1)", Needs: Needs{Masked: true}, Exclusive: true, setUp: mcsLock},
 	{Name: "rmarw", About: "RMA-RW: a queue of writers, counted readers", Needs: Needs{Masked: true}, setUp: rmarwLock},
@@ -188,16 +188,33 @@ func casLock(cfg cas.Config) func(*Config) (*System, error) {
 func dslrLock(cfg dslr.Config) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
 		cfg := cfg
-		cfg.Plain, cfg.LeaseNs = !c.Tokens, c.LeaseNs
-		return &System{layout: cfg.Layout(), join: DSLR(cfg)}, nil
+		cfg.Plain, cfg.LeaseNs, cfg.Clients = !c.Tokens, c.LeaseNs, c.CNs*c.Clients
+		return &System{layout: cfg.Layout(), join: DSLR(cfg)}, cfg.Check(c.LongestNs)
 	}
 }
 
-func drtmLock(half bool) func(*Config) (*System, error) {
+func drtmLock(cfg drtm.Config) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
-		cfg := drtm.Config{Plain: !c.Tokens, LeaseNs: c.LeaseNs, Half: half}
-		return &System{layout: cfg.Layout(), join: DrTM(cfg), used: drtm.Used()}, nil
+		cfg := cfg
+		cfg.Plain, cfg.LeaseNs = !c.Tokens, c.LeaseNs
+		return &System{layout: cfg.Layout(), join: DrTM(cfg), used: drtm.Used()}, cfg.Check()
 	}
+}
+
+// variedDrTM returns drtm with readers that join a lease only if half of it is left ("half"), by clocks that may be off by N us ("N"), or both ("half:N").
+func variedDrTM(name, variant string) (Mechanism, bool) {
+	off, half := strings.CutPrefix(variant, "half")
+	m := Mechanism{Name: name, About: "drtm, whose readers join a lease only if half of it is left", Silent: true}
+	if off == "" {
+		m.setUp = drtmLock(drtm.Config{Half: half})
+		return m, half
+	}
+	if m.About = "drtm by clocks that may be off by so many us"; half {
+		off, _ = strings.CutPrefix(off, ":")
+	}
+	us, err := strconv.ParseUint(off, 10, 32)
+	m.setUp = drtmLock(drtm.Config{Half: half, UncertaintyNs: fabric.Time(us) * fabric.Microsecond})
+	return m, err == nil && us > 0
 }
 
 func mcsLock(c *Config) (*System, error) {
@@ -352,8 +369,8 @@ func varied(name string) (Mechanism, bool) {
 	if name == "srvlock" { // FissLock's name for it
 		return Mechanism{Name: name, About: "a server's queue, with 8 workers: server:8", setUp: serverLock(server.Queue, srvWorkers)}, true
 	}
-	if name == "drtm:half" {
-		return Mechanism{Name: name, About: "drtm, whose readers join a lease only if half of it is left", Silent: true, setUp: drtmLock(true)}, true
+	if variant, ok := strings.CutPrefix(name, "drtm:"); ok {
+		return variedDrTM(name, variant)
 	}
 	if variant, ok := strings.CutPrefix(name, "dslr:"); ok {
 		if variant == "slots" {

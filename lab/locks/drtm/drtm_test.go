@@ -135,3 +135,65 @@ func TestCrashedWriter(t *testing.T) {
 		t.Errorf("%d grants after a crash, want 2", grants)
 	}
 }
+
+// A reader that has joined a lease holds until that ends, and not for a lease of its own.
+func TestJoinedLeaseEndsForAll(t *testing.T) {
+	locktest.Play(t, 2, join(drtm.Config{}), func(k *actor) {
+		k.At(fabric.Time(k.I) * 400 * us) // the lease is until 1000 us
+		k.Acquire(lock.Shared)
+		if k.I == 0 {
+			k.Release()
+			return
+		}
+		k.At(960 * us)
+		if err := k.L.Release(&k.H, nil); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("release of a joined lease 40 us before its end: %v", err)
+		}
+	})
+}
+
+// failingReads is a Port whose READs fail, if nothing else is in their chain.
+type failingReads struct{ fabric.Port }
+
+func (p failingReads) Do(ops []fabric.Op) error {
+	if len(ops) > 0 && ops[0].Kind == fabric.OpRead {
+		return &fabric.ChainError{Err: fabric.ErrNodeDown}
+	}
+	return p.Port.Do(ops)
+}
+
+// A writer that was granted the lock after a wait, and whose READs fail then, does not keep it.
+func TestReadsFailAfterWait(t *testing.T) {
+	failing := func(n fabric.Node) (func(fabric.Port) *drtm.Locker, locktest.Agent) {
+		return func(p fabric.Port) *drtm.Locker { return drtm.New(failingReads{p}, n, drtm.Config{Plain: true}) }, nil
+	}
+	s := locktest.Play(t, 2, failing, func(k *actor) {
+		if k.I == 0 {
+			k.Acquire(lock.Exclusive)
+			k.At(100 * us)
+			k.Release()
+			return
+		}
+		k.At(50 * us)
+		reads := []fabric.Op{fabric.Load(k.Lock.Add(64))}
+		if err := k.L.Acquire(&k.H, &lock.Request{Lock: k.Lock, Mode: lock.Exclusive, Reads: reads}); !errors.Is(err, fabric.ErrNodeDown) || k.H.Held {
+			t.Errorf("READs that fail: %v", err)
+		}
+	})
+	s.Words("free", 0)
+}
+
+// Clocks must be off by less than half of the lease, or a quarter if a reader joins only a lease of which half is left.
+func TestUncertaintyIsBounded(t *testing.T) {
+	for _, x := range []struct {
+		cfg drtm.Config
+		ok  bool
+	}{
+		{drtm.Config{}, true}, {drtm.Config{Half: true}, true}, {drtm.Config{LeaseNs: 90 * us}, false}, {drtm.Config{LeaseNs: 100 * us}, false}, {drtm.Config{LeaseNs: 101 * us}, true},
+		{drtm.Config{LeaseNs: 90 * us, UncertaintyNs: 44 * us}, true}, {drtm.Config{LeaseNs: 200 * us, Half: true}, false}, {drtm.Config{LeaseNs: 201 * us, Half: true}, true}, {drtm.Config{UncertaintyNs: 500 * us}, false},
+	} {
+		if err := x.cfg.Check(); (err == nil) != x.ok || err != nil && !errors.Is(err, lock.ErrMisuse) {
+			t.Errorf("%+v: %v", x.cfg, err)
+		}
+	}
+}

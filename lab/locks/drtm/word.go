@@ -92,6 +92,20 @@ func (c *Config) left() fabric.Time {
 	return 0
 }
 
+// Check returns the error of a lease that is not long enough for clocks that are so far off: lock.ErrMisuse. Such a lease ends when it begins or, with Half, before
+// a second reader can join it.
+func (c Config) Check() error {
+	c = c.withDefaults()
+	least := 2 * c.UncertaintyNs
+	if c.Half {
+		least = 4 * c.UncertaintyNs
+	}
+	if c.LeaseNs <= least {
+		return fmt.Errorf("%w: a lease of %d us, by clocks that may be off by %d us: it must be more than %d", lock.ErrMisuse, c.LeaseNs/fabric.Microsecond, c.UncertaintyNs/fabric.Microsecond, least/fabric.Microsecond)
+	}
+	return nil
+}
+
 // valid reports whether a lease that ends at a time is valid for some time more, and expired whether it has ended on all nodes.
 func (c *Config) valid(end, now, left fabric.Time) bool { return now < end-c.UncertaintyNs-left }
 func (c *Config) expired(end, now fabric.Time) bool     { return now > end+c.UncertaintyNs }

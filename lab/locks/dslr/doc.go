@@ -53,6 +53,8 @@
 // # Leases of several slots
 //
 // With [Config.MultiSlot] a client that asks for a longer lease (lock.Request.LeaseNs) draws as many tickets as it takes, 100 at most, and gives all of them back (section 5.1).
+// When counters are at their limit each client may draw its tickets in vain, and they stay until the reset. So that no counter runs over, (clients + 1) x slots is at most 32768: of more than
+// 326 clients ([Config.Clients]) one that asks for more is refused ([Config.Check]). Clients that come in place of crashed ones count beside these until then.
 // A waiting client takes those before it for crashed after two leases for each of their tickets: as the paper has it, in proportion to tickets, for one client may have them
 // all. So the recovery of a lock takes longer the more clients waited before.
 //

@@ -3,6 +3,7 @@ package dslr
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/locks/internal/baseline"
@@ -20,6 +21,7 @@ type Locker struct {
 	baseline.Client
 	cfg     Config
 	tickets baseline.Tickets[ticket]
+	vain    []fabric.Addr // locks in whose words tickets are that this client has drawn in vain, and given up to wait for
 }
 
 var _ lock.Upgrader = (*Locker)(nil)
@@ -35,8 +37,12 @@ func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	if err != nil {
 		return err
 	}
+	slots, err := l.cfg.slots(r.LeaseNs)
+	if err != nil {
+		return fmt.Errorf("dslr: acquire %v %v: %w", r.Mode, r.Lock, err)
+	}
 	t := l.tickets.New()
-	*t = ticket{lock: r.Lock, mode: r.Mode, slots: l.cfg.slots(r.LeaseNs)}
+	*t = ticket{lock: r.Lock, mode: r.Mode, slots: slots}
 	if r.Try {
 		err = l.try(t, h, r)
 	} else {
@@ -56,6 +62,16 @@ func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 
 // acquire is AcquireLock of Algorithm 1.
 func (l *Locker) acquire(t *ticket, h *lock.Hold, r *lock.Request) error {
+	if i := slices.Index(l.vain, r.Lock); i >= 0 {
+		val, err := l.Look(r.Lock)
+		if err != nil {
+			return err
+		}
+		l.vain = slices.Delete(l.vain, i, i+1)
+		if word(val).full(l.cfg.CountMax) {
+			return l.awaitReset(t, r, word(val))
+		}
+	}
 	asked := l.Port().Now()
 	prev, done, err := l.post(h, r, fabric.FAA(r.Lock, uint64(drawn(r.Mode, t.slots))))
 	if done == 0 {

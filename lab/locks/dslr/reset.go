@@ -9,7 +9,7 @@ import (
 // come, it resets the lock itself. It returns errFailure when a ticket can be drawn again.
 //
 // The ticket that was drawn in vain stays in the word, for nobody waits for it, and the reset takes it along. The
-// client draws no other before that, so there is at most one for each client.
+// client draws no other before that, also not if it gives up and comes again, so there is at most one for each client.
 func (l *Locker) awaitReset(t *ticket, r *lock.Request, seen word) error {
 	if l.cfg.Withdraw {
 		return l.withdraw(t, r)
@@ -17,12 +17,14 @@ func (l *Locker) awaitReset(t *ticket, r *lock.Request, seen word) error {
 	since := l.Port().Now()
 	for tries := 1; ; tries++ {
 		if err := l.Pause(r, randomBackoff(tries, &l.cfg, l.Port().Rand()), 0); err != nil {
+			l.vain = append(l.vain, r.Lock)
 			return err
 		}
 		asked := l.Port().Now()
 		val, err := l.retry(fabric.Load(r.Lock))
 		switch {
 		case err != nil:
+			l.vain = append(l.vain, r.Lock)
 			return err
 		case !val.full(l.cfg.CountMax):
 			return errFailure

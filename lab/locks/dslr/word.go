@@ -2,6 +2,7 @@ package dslr
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/locks/internal/baseline"
@@ -16,8 +17,8 @@ import (
 //	+--------------+--------------+--------------+--------------+
 //
 // maxX and maxS are the next tickets, nX and nS count clients that have left. All stay far
-// from 2^16, because no ticket is given from CountMax on, and each client draws in vain at most once: no carry and no borrow
-// leaves its field.
+// from 2^16, because no ticket is given from CountMax on, and each client draws in vain at most once, and no more tickets than Config.Check lets it: no carry
+// and no borrow leaves its field.
 type word uint64
 
 const (
@@ -91,6 +92,9 @@ type Config struct {
 	// MultiSlot has a client that asks for a longer lease (lock.Request.LeaseNs) draw several tickets, and others wait for as many leases. All clients
 	// must have the same.
 	MultiSlot bool
+	// Clients is how many clients there are at most, of all compute nodes, which bounds the tickets that one may draw: see Check. 0: as many as may draw the
+	// most that there are, 100.
+	Clients int
 	// CountMax is where counters are reset; default the paper's 32768, which is also the most. All clients
 	// must have the same, and no cycle of so many tickets may end within half a lease.
 	CountMax uint16
@@ -108,7 +112,7 @@ const (
 	DefaultLeaseNs = 10 * fabric.Millisecond
 
 	defaultCountMax = 1 << 15
-	// maxSlots bounds the tickets of one acquisition: those of all clients together, drawn in vain beyond CountMax, must stay within 2^15.
+	// maxSlots bounds the tickets of one acquisition: of more than 326 clients, Config.mostSlots does.
 	maxSlots = 100
 
 	// Dynamic interval polling (section 4.6): per ticket before the waiter.
@@ -138,13 +142,33 @@ func (c Config) withDefaults() Config {
 // Layout returns the layout of the variant's locks.
 func (c Config) Layout() lock.Layout { return baseline.Layout(c.Plain) }
 
-// slots returns how many tickets a lease of some length takes.
-func (c *Config) slots(leaseNs fabric.Time) uint16 {
-	if !c.MultiSlot || leaseNs <= c.LeaseNs {
-		return 1
-	}
-	return uint16(min((leaseNs+c.LeaseNs-1)/c.LeaseNs, maxSlots))
+// Check returns the error of clients that ask for leases of some length (0: of one slot): lock.ErrMisuse if there are too many. When counters are at their limit, each
+// may draw its tickets in vain, and a counter of 16 bits must not run over.
+func (c Config) Check(leaseNs fabric.Time) error {
+	c = c.withDefaults()
+	_, err := c.slots(leaseNs)
+	return err
 }
+
+// mostSlots is how many tickets each client may draw: the last that is given, and those of all clients that are drawn in vain, fit in a counter.
+func (c *Config) mostSlots() int {
+	return min((1+math.MaxUint16-int(c.CountMax))/(c.Clients+1), maxSlots)
+}
+
+// slots returns how many tickets a lease of some length takes.
+func (c *Config) slots(leaseNs fabric.Time) (uint16, error) {
+	n := 1
+	if c.MultiSlot && leaseNs > c.LeaseNs {
+		n = int(min((leaseNs+c.LeaseNs-1)/c.LeaseNs, maxSlots))
+	}
+	if most := c.mostSlots(); n > most {
+		return 0, fmt.Errorf("%w: %d clients whose leases take %d slots of %s each: counters of 16 bits allow so many clients %d", lock.ErrMisuse, c.Clients, n, ms(c.LeaseNs), most)
+	}
+	return uint16(n), nil
+}
+
+// ms writes a time.
+func ms(t fabric.Time) string { return fmt.Sprintf("%g ms", float64(t)/float64(fabric.Millisecond)) }
 
 // patience is for how long a client that waits for the owners of some tickets sees no progress before it takes them for crashed: two leases. With several
 // slots, two for each ticket, for one of them may have them all (section 5.1).

@@ -4,8 +4,9 @@
 // [Locker] is one client's lock.Locker. [Agent] must run on each compute node: it takes over what clients of its node give up, and that of
 // the lowest node is the home of all locks.
 //
-// A writer makes itself the tail by CAS of the whole word, which sets the count to 0, again and again until it succeeds. If the word was free, it holds
-// the lock. If it named a tail, the writer sends that client a message, with the count; else it sends the count to the home. A reader adds 1 to the
+// A writer makes itself the tail by CAS of the whole word, which sets the count to 0, again and again until it succeeds. If the word was 0 at the first CAS, it holds
+// the lock. If it named a tail, the writer sends that client a message, with the count; else it sends the count to the home, which grants it the lock: also when a later CAS
+// finds 0. A reader adds 1 to the
 // count by FAA. If there was no tail, it holds the lock; else it sends the tail a message.
 //
 // A writer's release is a CAS that takes its name out of the word and leaves the count, and then a message to each reader that has
@@ -30,7 +31,8 @@
 //
 // # Failures
 //
-// There is no recovery. A client that crashes in the queue, or with the lock, breaks it for good, and the crash of the home all locks. After 2^32 readers without
+// There is no recovery. A client that crashes in the queue, or with the lock, breaks it for good, and the crash of the home all locks that readers have: once it has been
+// noticed, their releases fail, and so does each writer after them. What no reader has had since a writer can still be acquired. After 2^32 readers without
 // a writer the count runs into the tail.
 //
 // Source: S. Narravula, A. Mamidala, A. Vishnu, K. Vaidyanathan, D. K. Panda, "High Performance Distributed Lock Management Services using

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/ncosed"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/lock/locktest"
@@ -120,6 +121,60 @@ func TestGiveUp(t *testing.T) {
 		})
 		if done != 4 {
 			t.Errorf("%v gave up: %d of the 4 others are done", mode, done)
+		}
+	}
+}
+
+// A writer that only tries does not wait for one reader either.
+func TestTryBesideOneReader(t *testing.T) {
+	locktest.Play(t, 2, join(ncosed.Config{}), func(k *actor) {
+		if k.I == 0 {
+			k.Acquire(lock.Shared)
+			k.At(200 * us)
+			k.Release()
+			return
+		}
+		k.At(50 * us)
+		err := k.L.Acquire(&k.H, &lock.Request{Lock: k.Lock, Mode: lock.Exclusive, Try: true})
+		if !errors.Is(err, lock.ErrBusy) || k.P.Now() > 100*us {
+			t.Errorf("beside a reader, at %d us: %v", k.P.Now()/us, err)
+		}
+		k.Words("the reader's still", 1)
+	})
+}
+
+// After a crash of the home free locks that no reader has had can be acquired; but the release of a reader fails, and so does a writer after it.
+func TestHomeCrashes(t *testing.T) {
+	c := sim.New(sim.Config{NIC: sim.Ideal(), DetectDelay: 50 * us})
+	defer c.Close()
+	a, got := fabric.At(c.AddMN(1<<20), 4096), []error(nil)
+	var nodes []*sim.Node
+	var locker func(fabric.Port) *ncosed.Locker
+	for range 2 {
+		n := c.AddCN()
+		of, agent := join(ncosed.Config{})(n)
+		c.GoAgent(n, func(fabric.Port) { _ = agent.Run(nil) })
+		nodes, locker = append(nodes, n), of
+	}
+	c.Go(nodes[1], "client", func(p fabric.Port) {
+		l := locker(p)
+		_ = p.Pause(200 * us)
+		for _, r := range []lock.Request{{Lock: a, Mode: lock.Exclusive}, {Lock: a, Mode: lock.Shared}, {Lock: a, Mode: lock.Exclusive}} {
+			var h lock.Hold
+			r.Deadline = p.Now() + 100*us
+			err := l.Acquire(&h, &r)
+			if got = append(got, err); err == nil {
+				got = append(got, l.Release(&h, nil))
+			}
+		}
+	})
+	c.At(100*us, func() { c.Kill(nodes[0]) })
+	if err := c.Run(); err != nil {
+		t.Error(err)
+	}
+	for i, want := range []error{nil, nil, nil, fabric.ErrNodeDown, fabric.ErrNodeDown} {
+		if i >= len(got) || !errors.Is(got[i], want) {
+			t.Fatalf("acquired and released exclusively, shared, acquired exclusively: %v, want the reader's release and the last to fail", got)
 		}
 	}
 }

@@ -198,3 +198,85 @@ func TestGiveUpBesideReader(t *testing.T) {
 		t.Error("the writer never gives up")
 	}
 }
+
+// The agent of a writer that has given up lets readers in after so many writers in a row, too.
+func TestAgentLetsReadersIn(t *testing.T) {
+	var order []lock.Mode
+	locktest.Play(t, 6, join(rmarw.Config{Writers: 3}), func(k *actor) {
+		r := lock.Request{Lock: k.Lock, Mode: lock.Exclusive}
+		switch k.I {
+		case 1:
+			r.Mode = lock.Shared
+		case 3: // the third writer in a row
+			r.Deadline = 60 * us
+		}
+		k.At(fabric.Time(k.I) * 10 * us)
+		if err := k.L.Acquire(&k.H, &r); k.I == 3 {
+			if !errors.Is(err, lock.ErrTimeout) {
+				t.Error(err)
+			}
+			return
+		}
+		order = append(order, r.Mode)
+		k.After(100 * us)
+		k.Release()
+	})
+	if len(order) != 5 || order[1] != lock.Exclusive || order[2] != lock.Shared {
+		t.Errorf("grants in the order %v, want a reader after 3 writers, of which the last has given up", order)
+	}
+}
+
+// slowReset is a Port that pauses before a client sets the reset bit, which is a masked CAS by a reader.
+type slowReset struct {
+	fabric.Port
+	on bool
+}
+
+func (p *slowReset) Do(ops []fabric.Op) error {
+	if p.on && len(ops) == 2 && ops[0].Kind == fabric.OpMaskedCAS {
+		if err := p.Pause(p.Now() + 50*us); err != nil {
+			return err
+		}
+	}
+	return p.Port.Do(ops)
+}
+
+// A reader that has seen no writer, and resets the counts later, has not backed out before: so a writer that has come meanwhile waits for it, and its bit is not cleared.
+func TestResetBesideNewWriter(t *testing.T) {
+	cfg, node := rmarw.Config{Plain: true, Readers: 4}, 0
+	slow := func(n fabric.Node) (func(fabric.Port) *rmarw.Locker, locktest.Agent) {
+		first := node == 0
+		node++
+		return func(p fabric.Port) *rmarw.Locker { return rmarw.New(&slowReset{p, first}, cfg) }, rmarw.NewAgent(n, cfg)
+	}
+	writes, beside, resets := false, false, false
+	locktest.Play(t, 2, slow, func(k *actor) {
+		if k.I == 0 { // the fifth resets
+			for i := range 5 {
+				k.Acquire(lock.Shared)
+				beside = beside || writes
+				if i == 4 {
+					_, _, arrive, _ := rmarw.Decode(0, k.PeekWord(k.Lock.Add(8)))
+					resets = arrive < 4
+				}
+				k.Release()
+			}
+			return
+		}
+		for k.P.Now() < 30*us { // until the fifth has looked at the queue
+			if _, _, arrive, depart := rmarw.Decode(0, k.PeekWord(k.Lock.Add(8))); arrive >= 4 && depart == 4 {
+				break
+			}
+			k.After(100)
+		}
+		k.After(6 * us)
+		k.Acquire(lock.Exclusive)
+		writes = true
+		k.After(200 * us)
+		writes = false
+		k.Release()
+	})
+	if beside || !resets {
+		t.Errorf("a reader beside a writer: %v; the counts have been reset: %v", beside, resets)
+	}
+}

@@ -179,3 +179,77 @@ func TestCrash(t *testing.T) {
 		}
 	}
 }
+
+// Each writer that waits is passed by so many readers, and not the first one alone.
+func TestEachWriterIsPassed(t *testing.T) {
+	const passes, rounds, length = 3, 3, 2 * fabric.Millisecond
+	var order [rounds][]lock.Mode
+	locktest.Play(t, 7, join(server.Config{Kind: server.ReadersFirst, Passes: passes}), func(k *actor) {
+		mode := lock.Shared
+		if k.I == 1 {
+			mode = lock.Exclusive
+		}
+		for i := range order {
+			k.At(fabric.Time(i)*length + fabric.Time(k.I)*10*us)
+			k.Acquire(mode)
+			order[i] = append(order[i], mode)
+			k.After(200 * us)
+			k.Release()
+		}
+	})
+	for i := range order {
+		if before := slices.Index(order[i], lock.Exclusive) - 1; before != passes {
+			t.Errorf("round %d: grants %v, %d readers pass the writer, want %d", i, order[i], before, passes)
+		}
+	}
+}
+
+// Readers that wait behind a writer pass it when a reader before it is granted the lock.
+func TestQueuedReadersPass(t *testing.T) {
+	var order []int
+	locktest.Play(t, 7, join(server.Config{Kind: server.ReadersFirst, Passes: 3}), func(k *actor) {
+		mode := lock.Shared
+		if k.I == 0 || k.I == 2 {
+			mode = lock.Exclusive
+		}
+		k.At(fabric.Time(k.I) * 10 * us)
+		k.Acquire(mode)
+		order = append(order, k.I)
+		k.After(200 * us)
+		k.Release()
+	})
+	if len(order) != 7 || slices.Index(order, 2) != 5 {
+		t.Errorf("grants in the order %v, want the writer 2 behind the readers 1, 3, 4 and 5", order)
+	}
+}
+
+// When the server has crashed, requests wait until their deadlines, and fail once the crash has been noticed.
+func TestServerCrashes(t *testing.T) {
+	c := sim.New(sim.Config{NIC: sim.Ideal(), DetectDelay: 50 * us})
+	defer c.Close()
+	a, cfg := fabric.At(c.AddMN(1<<20), 4096), server.Config{Kind: server.Queue}
+	var got []error
+	for i := range 2 {
+		n := c.AddCN()
+		c.GoAgent(n, func(fabric.Port) { _ = server.NewAgent(n, cfg).Run(nil) })
+		if i == 0 {
+			c.At(100*us, func() { c.Kill(n) })
+			continue
+		}
+		of := server.ServerOf(n)
+		c.Go(n, "client", func(p fabric.Port) {
+			l := server.New(p, of, cfg)
+			for _, at := range []fabric.Time{120 * us, fabric.Millisecond} { // before the crash is noticed, and after that
+				var h lock.Hold
+				_ = p.Pause(at)
+				got = append(got, l.Acquire(&h, &lock.Request{Lock: a, Mode: lock.Exclusive, Deadline: at + 500*us}))
+			}
+		})
+	}
+	if err := c.Run(); err != nil {
+		t.Error(err)
+	}
+	if len(got) != 2 || !errors.Is(got[0], lock.ErrTimeout) || !errors.Is(got[1], fabric.ErrNodeDown) {
+		t.Errorf("%v, want a deadline, and a node that is down", got)
+	}
+}
