@@ -37,6 +37,7 @@ type txnRun struct {
 	tables  bool        // customers are taken by their table first, as they are where there are long readers
 	scanNs  fabric.Time // for how long one holds its locks
 	leaseNs fabric.Time // what transactions ask for where locks have leases of several slots
+	longAsk bool        // long readers alone do so, others for one slot
 	fails   failures
 	ends    bool // Pace.Ends
 	commits int  // how many its fixed window has at least, as far as commitsNs suffices
@@ -285,7 +286,8 @@ type txnClient struct {
 	node   *sim.Node
 	joined *locks.Node
 	src    locktrace.Source
-	at     int // which compute node it is of
+	at     int  // which compute node it is of
+	long   bool // its transaction is a long reader
 	l      lock.Locker
 	holds  []lock.Hold
 }
@@ -316,6 +318,9 @@ func (c *txnClient) work() error {
 		if list = c.src.Next(list[:0]); len(list) == 0 {
 			continue
 		}
+		if s, ok := c.src.(*locktrace.Scans); ok {
+			c.long = s.Long
+		}
 		if r.sorted {
 			slices.SortFunc(list, func(a, b locktrace.Access) int { return cmp.Compare(a.Lock, b.Lock) })
 		}
@@ -327,12 +332,9 @@ func (c *txnClient) work() error {
 			return c.failWaiting(list)
 		}
 		think := cmp.Or(r.think, txnThink[r.trace])
-		switch s := c.src.(type) {
-		case *locktrace.Scans:
-			if s.Long {
-				think = r.scanNs
-			}
-		case thinker:
+		if c.long {
+			think = r.scanNs
+		} else if s, ok := c.src.(thinker); ok {
 			think = s.think()
 		}
 		began := port.Now()
@@ -390,7 +392,10 @@ func (c *txnClient) take(i int, a locktrace.Access, deadline fabric.Time) error 
 	if c.r.mutex {
 		a.Mode = lock.Exclusive
 	}
-	req := lock.Request{Lock: c.r.addr(a.Lock), Mode: a.Mode, Deadline: deadline, LeaseNs: c.r.leaseNs, Try: c.r.retryNs > 0}
+	req := lock.Request{Lock: c.r.addr(a.Lock), Mode: a.Mode, Deadline: deadline, Try: c.r.retryNs > 0}
+	if c.long || !c.r.longAsk {
+		req.LeaseNs = c.r.leaseNs
+	}
 	c.r.used.ask(uint64(a.Lock), req.Lock)
 	if c.r.all++; c.r.local && int(req.Lock.MN()) == c.at {
 		c.r.near++

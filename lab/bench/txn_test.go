@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -63,5 +64,45 @@ func TestTxnRefusesParameters(t *testing.T) {
 		if err := txn.Validate(&m); !errors.Is(err, ErrTxn) {
 			t.Errorf("%d: %v", i, err)
 		}
+	}
+}
+
+// With leases of several slots no transaction loses a lock if all ask for one that is long enough. If long readers alone do, they lose none either, but short transactions do: one that waits for a
+// long reader holds other locks meanwhile.
+func TestLongReadersAloneAsk(t *testing.T) {
+	const slot, hold = 2 * fabric.Millisecond, 5 * fabric.Millisecond
+	lost := map[string]float64{}
+	long := map[string]int{}
+	for name, txn := range map[string]Txn{"none": {}, "all": {AskNs: 100 * hold}, "long": {AskNs: 100 * hold, LongAsk: true}} {
+		txn.Trace, txn.Sorted, txn.Warehouses, txn.Long, txn.LongNs = "tpcc", true, 2, 0.05, hold
+		m := Default("dslr:slots")
+		m.CNs, m.Clients, m.LeaseNs, m.WarmupNs, m.WindowNs = 2, 8, slot, fabric.Millisecond, 200*fabric.Millisecond
+		m = m.WithDefaults()
+		if err := txn.Validate(&m); err != nil {
+			t.Fatal(err)
+		}
+		r := txn.run(m.Lock)
+		r.m = m
+		got, err := r.run(context.Background(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost[name] = got["expired_pct"]
+		for _, e := range r.journal.list {
+			if fabric.Time(e.op-e.acquire-e.release) >= hold {
+				long[name]++
+			}
+		}
+	}
+	if lost["all"] != 0 || lost["long"] < 5 || long["none"] != 0 || long["all"] < 5 || long["long"] < 5 {
+		t.Errorf("lost in %%: %v; long readers that have committed: %v", lost, long)
+	}
+	m := Default("dslr:slots")
+	if m = m.WithDefaults(); !errors.Is(Txn{Trace: "tpcc", LongAsk: true}.Validate(&m), ErrTxn) {
+		t.Error("nobody asks for a lease")
+	}
+	m.Clients = 2000
+	if err := (Txn{Trace: "tpcc", AskNs: 400 * fabric.Millisecond}).Validate(&m); !errors.Is(err, ErrTxn) || !strings.Contains(err.Error(), "2000 clients") {
+		t.Errorf("more clients than may have so long leases: %v", err)
 	}
 }

@@ -31,6 +31,8 @@ type Txn struct {
 	LongNs fabric.Time
 	// AskNs is the lease that transactions ask for where a lock has leases of several slots; 0: one slot. (Micro.LeaseNs is how long a slot is.)
 	AskNs fabric.Time
+	// LongAsk: long readers alone ask for it, and other transactions for one slot.
+	LongAsk bool
 }
 
 // ErrTxn is wrapped by what [Txn.Validate] returns.
@@ -56,6 +58,10 @@ func (t Txn) Validate(m *Micro) error {
 	}{{"a transaction's hold", t.ThinkNs}, {"the delay between transactions", t.DelayNs}, {"a failure unnoticed", t.NoticedNs}, {"a long reader's hold", t.LongNs}, {"a lease", m.LeaseNs}, {"a lease to ask for", t.AskNs}} {
 		check(of.ns >= 0 && of.ns <= maxTxnNs, "%s of %d ns: want 0 to 10 s", of.what, of.ns)
 	}
+	check(!t.LongAsk || t.AskNs > 0 && t.Long > 0, "long readers alone ask for a lease: there are none, or it has no length")
+	if errors.Join(errs...) == nil {
+		errs = append(errs, m.refused(ErrTxn, t.AskNs))
+	}
 	return errors.Join(errs...)
 }
 
@@ -73,7 +79,7 @@ func (t Txn) Point(m Micro) Point {
 // run returns the run of the transactions over a lock.
 func (t Txn) run(lock string) txnRun {
 	r := txnRun{trace: t.Trace, artifact: t.Artifact, sorted: t.Sorted, mutex: t.Exclusive, warehouses: t.Warehouses, subscribers: t.Subscribers,
-		think: t.ThinkNs, delayNs: t.DelayNs, leaseNs: t.AskNs, fails: failures{rate: t.FailRate, waiting: t.FailWaiting}}
+		think: t.ThinkNs, delayNs: t.DelayNs, leaseNs: t.AskNs, longAsk: t.LongAsk, fails: failures{rate: t.FailRate, waiting: t.FailWaiting}}
 	if t.Long > 0 {
 		r.scans, r.scanNs = t.Long, cmp.Or(t.LongNs, scanNs)
 	}
