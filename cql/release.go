@@ -77,7 +77,9 @@ func (c *Client) releaseFailed(p *Ticket, before []fabric.Op, k int, err error) 
 		// before failed and the FAA did not take place. Nor, perhaps, did the WRITE of the value: the
 		// next holder is to find what the memory node has.
 		p.Carried = Carried{}
+		done := p.Done
 		again := c.Release(p, nil)
+		p.Done = done // of before, not of nothing
 		p.Without = errors.Is(again, fabric.ErrUnknownOutcome)
 		return errors.Join(err, again)
 	case k <= n:

@@ -64,3 +64,43 @@ func TestReleaseThatFailsInPart(t *testing.T) {
 		}
 	}
 }
+
+// The memory node restarts between the operations of a release, and so refuses what is tried after it, too: that the lock is not released does not make what was executed undone.
+func TestReleaseThatFailsInPartAtARestart(t *testing.T) {
+	for stop := range 3 {
+		t.Run(fmt.Sprintf("at operation %d", stop), func(t *testing.T) {
+			r := newRig(t, 1, 1, "declock", small, unsynced, silent)
+			r.c.Go(r.nodes[0], "holder", func(p fabric.Port) {
+				armed, down := false, false
+				k := r.hooked(0, p, &hookPort{do: func(p fabric.Port, ops []fabric.Op) error {
+					at := 0
+					if armed && !down {
+						if down, at = true, stop; at > 0 {
+							if err := p.Do(ops[:at]); err != nil {
+								return err
+							}
+						}
+					}
+					if down {
+						return &fabric.ChainError{Index: at, Op: ops[at], Err: fabric.ErrStaleEpoch}
+					}
+					return p.Do(ops)
+				}})
+				var h lock.Hold
+				acquire(t, k, &h, r.lock(0), lock.Exclusive)
+				armed = true
+				err := k.Release(&h, []fabric.Op{fabric.Store(r.data(0), 1), fabric.Store(r.data(0).Add(8), 2)})
+				if !errors.Is(err, lock.ErrLost) || !errors.Is(err, fabric.ErrStaleEpoch) {
+					t.Errorf("the error of a release at a restart: %v", err)
+				}
+				changed := r.c.PeekWord(r.data(0)) != 0
+				if unknown := errors.Is(err, fabric.ErrUnknownOutcome); unknown != changed || changed != (stop > 0) {
+					t.Errorf("something has changed: %v; the error: %v", changed, err)
+				}
+			})
+			if err := r.c.RunUntil(ms); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
