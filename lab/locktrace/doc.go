@@ -17,6 +17,8 @@
 //   - Order-Status and Stock-Level take one lock of a table that they scan.
 //   - TATP's Get-New-Destination does not ask whether the facility is active, and takes rows that end before the time asked for, not after.
 //   - TATP's Insert-Call-Forwarding gives up if the row does not exist; by the specification if it does.
+//   - The partitions of a client's orders, and of its payments, are counted from 0 for each client here; there, for each process.
+//   - A subscriber's rows of call forwarding begin at times that follow each other, and after the last of three comes the first; there only the first two follow.
 //   - Types and times are drawn as subscribers are, with the bits of another number set.
 //
 // Source: TPC Benchmark C, revision 5.11; Telecom Application Transaction Processing Benchmark, 2011; published code

@@ -240,7 +240,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// What a New-Order orders, a Delivery delivers in the same order, and Order-Status and Stock-Level look at.
+// What a New-Order orders, a Delivery delivers in the same order (TPC-C, clause 2.7.4.2) and Stock-Level looks at (2.8.2.2); Order-Status looks at the last order of its customer, of those
+// who have ordered in the run (2.6.2.2).
 func TestOrders(t *testing.T) {
 	db := &locktrace.TPCC{Warehouses: 1, Nodes: 1, Seed: 1}
 	// Two clients share the districts.
@@ -259,13 +260,17 @@ func TestOrders(t *testing.T) {
 		}
 		return rows
 	}
-	deliveries, delivered, looked := 0, 0, 0
+	lastOf := map[uint32][2]uint32{} // of each customer, and the one before: the last may have been taken back
+	deliveries, delivered, looked, asked := 0, 0, 0, 0
 	for i := range 40_000 {
 		src := srcs[i%2]
 		list := src.Next(nil)
 		switch src.(interface{ Kind() locktrace.Kind }).Kind() {
 		case locktrace.NewOrder:
 			row, o := in(list, ordersAt, newOrdersAt)[0], placed{in(list, customersAt, stockAt), in(list, stockAt, ordersAt)}
+			if at := lastOf[o.customer[0]]; at[1] != row {
+				lastOf[o.customer[0]] = [2]uint32{at[1], row}
+			}
 			if district := list[1].Lock; last[district] == row { // it has been taken back, and its number is the next one's
 				orders[row][len(orders[row])-1] = o
 			} else {
@@ -285,6 +290,13 @@ func TestOrders(t *testing.T) {
 				}
 				orders[row] = orders[row][1:]
 			}
+		case locktrace.OrderStatus:
+			customer, row := in(list, customersAt, stockAt)[0], in(list, ordersAt, newOrdersAt)
+			if at, ok := lastOf[customer]; ok && at[0] != 0 {
+				if asked++; len(row) != 1 || row[0] != at[0] && row[0] != at[1] {
+					t.Fatalf("Order-Status of customer %d looks at %v, not at %v", customer, row, at)
+				}
+			}
 		case locktrace.StockLevel:
 			stock := in(list, stockAt, ordersAt)
 			for _, line := range in(list, linesAt, rowsEnd) {
@@ -296,8 +308,8 @@ func TestOrders(t *testing.T) {
 			}
 		}
 	}
-	if delivered < 1000 || looked < 10_000 {
-		t.Errorf("%d orders delivered, %d lines looked at", delivered, looked)
+	if delivered < 1000 || looked < 10_000 || asked < 100 {
+		t.Errorf("%d orders delivered, %d lines looked at, %d customers with several orders asked about", delivered, looked, asked)
 	}
 }
 
