@@ -22,6 +22,15 @@ type failures struct {
 // noticedNs is noticed where the others' leases last as long.
 const noticedNs = 10 * fabric.Millisecond
 
+// failuresOf returns the failures of clients of a lock: what they had is freed 10 ms later, by a lease or, of DecLock, by their node.
+func failuresOf(lock string, rate float64, waiting bool) failures {
+	f := failures{rate: rate, waiting: waiting}
+	if strings.HasPrefix(lock, "declock") {
+		f.noticed = noticedNs
+	}
+	return f
+}
+
 // failsAfter is when a client fails that fails while it waits: its ticket is drawn by then.
 const failsAfter = 3 * fabric.Microsecond
 
@@ -153,10 +162,7 @@ var expShift13 = &Experiment{
 				if rate >= 1e-3 && !o.Quick { // few operations, and many waits of leases
 					m.WindowNs = 400 * fabric.Millisecond
 				}
-				r := txnRun{trace: "zipf", sorted: true, fails: failures{rate: rate, waiting: waiting}}
-				if strings.HasPrefix(name, "declock") {
-					r.fails.noticed = noticedNs
-				}
+				r := txnRun{trace: "zipf", sorted: true, fails: failuresOf(name, rate, waiting)}
 				return r.point(m.sized(o), Params{{"part", part}, {"lock", name}, {"rate", rate}}, o)
 			})...)
 		}

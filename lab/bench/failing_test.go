@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -120,12 +121,71 @@ func TestTransactionsAbort(t *testing.T) {
 		if n := len(r.journal.list); n < 100 || (r.aborts == 0) != sorted || (got["aborts_pct"] == 0) != sorted {
 			t.Errorf("sorted %v: %d transactions, %d aborts", sorted, n, r.aborts)
 		}
-		least := uint32(1 << 31)
+		least, long := uint32(1<<31), 0
 		for _, e := range r.journal.list {
-			least = min(least, e.op-e.acquire-e.release)
+			if least = min(least, e.op-e.acquire-e.release); fabric.Time(e.acquire) > txnPatience+fabric.Millisecond {
+				long++ // with an attempt that was given up
+			}
+		}
+		if (long > 0) == sorted || uint64(long) > r.aborts {
+			t.Errorf("sorted %v: %d transactions took longer than one that gives up, after %d aborts", sorted, long, r.aborts)
 		}
 		if fabric.Time(least) < think {
 			t.Errorf("sorted %v: a transaction had its locks for %d ns, want %d", sorted, least, think)
+		}
+	}
+}
+
+// Clients fail with as many of their transactions as asked for, by chance.
+func TestFailureRates(t *testing.T) {
+	for _, rate := range []float64{0.01, 0.1} {
+		for _, waiting := range []bool{false, true} {
+			m := Micro{Lock: "declock", CNs: 2, Clients: 8, Locks: 10_000, Seed: 1, WarmupNs: fabric.Millisecond, WindowNs: 10 * fabric.Millisecond}.WithDefaults()
+			r := txnRun{trace: "zipf", sorted: true, m: m, fails: failures{rate: rate, waiting: waiting, noticed: 20 * fabric.Microsecond}}
+			if _, err := r.run(context.Background(), Options{}); err != nil {
+				t.Fatal(err)
+			}
+			n := float64(len(r.journal.list)) + float64(r.failed)
+			if off := float64(r.failed) - rate*n; n < 2000 || math.Abs(off) > 4*math.Sqrt(rate*(1-rate)*n) {
+				t.Errorf("rate %v, waiting %v: %d of %v transactions, want %.0f", rate, waiting, r.failed, n, rate*n)
+			}
+		}
+	}
+}
+
+// What a client that has failed holds is released as long after that as asked for: where all fail, a lock changes hands as often. In ShiftLock's figure of failures that is as long as the leases of
+// the others.
+func TestFailuresAreNoticedLater(t *testing.T) {
+	for _, waiting := range []bool{false, true} {
+		for _, noticed := range []fabric.Time{100 * fabric.Microsecond, fabric.Millisecond} {
+			m := Micro{Lock: "declock", CNs: 1, Clients: 1, Locks: 1, Seed: 1, WarmupNs: 1, WindowNs: 20 * fabric.Millisecond}.WithDefaults()
+			r := txnRun{trace: "zipf", sorted: true, m: m, fails: failures{rate: 1, waiting: waiting, noticed: noticed}}
+			if _, err := r.run(context.Background(), Options{}); err != nil {
+				t.Fatal(err)
+			}
+			if want := uint64(m.WindowNs / noticed); !waiting && (r.failed > want+1 || r.failed < want*9/10) || len(r.journal.list) > 0 {
+				t.Errorf("noticed after %d us: %d clients fail, want %d; %d commit", noticed/fabric.Microsecond, r.failed, want, len(r.journal.list))
+			}
+		}
+	}
+	for lock, want := range map[string]fabric.Time{"declock": 10 * fabric.Millisecond, "declock-pf": 10 * fabric.Millisecond, "dslr": 0, "shift-artifact": 0} {
+		if f := failuresOf(lock, 0.1, true); f.noticed != want || f.rate != 0.1 || !f.waiting {
+			t.Errorf("%s: %+v", lock, f)
+		}
+	}
+}
+
+// Where there are to be no shared holders, readers hold a lock one at a time.
+func TestNoSharedHolders(t *testing.T) {
+	for _, mutex := range []bool{false, true} {
+		const think, window = 10 * fabric.Microsecond, 2 * fabric.Millisecond
+		m := Micro{Lock: "cas", CNs: 2, Clients: 8, Locks: 1, ReadPct: 100, Seed: 1, WarmupNs: 1, WindowNs: window}.WithDefaults()
+		r := txnRun{trace: "zipf", sorted: true, mutex: mutex, m: m, think: think}
+		if _, err := r.run(context.Background(), Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if n, serial := len(r.journal.list), int(window/think); n < 50 || (n <= serial) != mutex {
+			t.Errorf("mutex %v: %d transactions, one at a time are %d at most", mutex, n, serial)
 		}
 	}
 }

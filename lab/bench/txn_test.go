@@ -10,13 +10,13 @@ import (
 	"github.com/declock/declock/fabric"
 )
 
-// DSLR's figures lock rows, those of a warehouse on one memory node; beside long readers, and where there are none to compare with, by the table of the customers first.
+// DSLR's figures lock rows, in the order of their numbers, those of a warehouse on one memory node; beside long readers, and where there are none to compare with, by the table of the customers first.
 func TestDSLRLocksRows(t *testing.T) {
 	const rows = 310_012
 	r, m := dslrTxn("dslr", 16, 1)
 	r.m = m.WithDefaults()
-	if n, _, err := r.sources(Options{}); err != nil || n != 16*rows || r.each != rows {
-		t.Errorf("%d locks of 16 warehouses, %d each: %v", n, r.each, err)
+	if n, _, err := r.sources(Options{}); err != nil || n != 16*rows || r.each != rows || !r.sorted {
+		t.Errorf("%d locks of 16 warehouses, %d each, taken in order: %v: %v", n, r.each, r.sorted, err)
 	}
 	for _, share := range []float64{0, 1e-3} {
 		if r, _ := longReads(Options{}, "dslr", share); !r.tables || r.scans != share {
