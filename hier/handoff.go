@@ -203,19 +203,20 @@ func (k *Locker) ReleaseValue(h *lock.Hold, v *lock.Value, before []fabric.Op) e
 // work executes or defers what a release has to write: its operations, and a value that is dirty. If the lock leaves the node, it returns
 // the operations: they are for the release of the remote lock. If later holders are to write, it returns the pendingRelease to wait for.
 // There is at most one of the two: a release waits only if the lock stays, and only one that gives the remote lock up has operations for it.
-// The shard is locked, and may be unlocked meanwhile.
-func (k *Locker) work(s *shard, x *local, h *lock.Hold, data []byte, before []fabric.Op, slackUs int16) (*pendingRelease, []fabric.Op, error) {
-	wait, rest, err := k.perform(s, x, h, data, before, slackUs)
+// done says that its own operations have been executed, whatever becomes of the value. The shard is locked, and may be unlocked meanwhile.
+func (k *Locker) work(s *shard, x *local, h *lock.Hold, data []byte, before []fabric.Op, slackUs int16) (wait *pendingRelease, rest []fabric.Op, done bool, err error) {
+	wait, rest, err = k.perform(s, x, h, data, before, slackUs)
+	done = len(before) > 0 && wait == nil && len(rest) == 0 && err == nil
 	f := &x.handoff
 	if f.dirty && !k.defers(x) && k.stays(x, slackUs) {
 		if unwritten := k.flushValue(s, x); unwritten != nil {
-			return wait, rest, errors.Join(err, unwritten) // a release that has failed does not wait
+			return wait, rest, done, errors.Join(err, unwritten) // a release that has failed does not wait
 		}
 	}
 	if f.dirty && k.stays(x, slackUs) {
 		wait = k.join(x)
 	}
-	return wait, rest, err
+	return wait, rest, done, err
 }
 
 // perform executes the operations of a release, unless the release of the remote lock is to: then it returns them. If they are

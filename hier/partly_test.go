@@ -104,3 +104,49 @@ func TestReleaseThatFailsInPartAtARestart(t *testing.T) {
 		})
 	}
 }
+
+// The operations of a release are executed, and the value that it leaves is not written, by itself or by who was to write it: its error says that the outcome is unknown.
+func TestReleaseWhoseValueFails(t *testing.T) {
+	for _, policy := range []string{"declock-tf", "declock"} { // the holder writes the value; the client behind it does
+		t.Run(policy, func(t *testing.T) {
+			r := newRig(t, 1, 2, policy, valueLayout, unsynced, silent)
+			refused := 0
+			refuse := func(p fabric.Port, ops []fabric.Op) error {
+				for i, op := range ops {
+					if op.Kind == fabric.OpWrite && op.Addr == r.data(0) {
+						if i > 0 {
+							t.Errorf("the value is written behind %v", ops[0])
+						}
+						refused++
+						return &fabric.ChainError{Op: op, Err: fabric.ErrNodeDown}
+					}
+				}
+				return p.Do(ops)
+			}
+			r.c.Go(r.nodes[0], "holder", func(p fabric.Port) {
+				k := r.hooked(0, p, &hookPort{do: refuse})
+				c := r.counter(k, 0, lock.Exclusive)
+				must(t, k.AcquireValue(&c.h, &c.r, &c.v))
+				at(k, 100*us)
+				c.set(1)
+				err := k.ReleaseValue(&c.h, &c.v, []fabric.Op{fabric.Store(r.data(1), 1)})
+				if r.c.PeekWord(r.data(1)) != 1 || !errors.Is(err, fabric.ErrUnknownOutcome) || !errors.Is(err, fabric.ErrNodeDown) {
+					t.Errorf("the other operation has changed %#x; the error: %v", r.c.PeekWord(r.data(1)), err)
+				}
+			})
+			r.c.Go(r.nodes[0], "waiter", func(p fabric.Port) {
+				k := r.hooked(0, p, &hookPort{do: refuse})
+				at(k, 50*us)
+				c := r.counter(k, 0, lock.Exclusive)
+				must(t, k.AcquireValue(&c.h, &c.r, &c.v))
+				_ = k.ReleaseValue(&c.h, &c.v, nil)
+			})
+			if err := r.c.RunUntil(ms); err != nil {
+				t.Fatal(err)
+			}
+			if refused == 0 || r.word(0) != 0 {
+				t.Errorf("%d WRITEs of the value were refused, and memory has %d", refused, r.word(0))
+			}
+		})
+	}
+}

@@ -294,8 +294,7 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 	if x.alone() {
 		return k.giveUp(s, x, before, nil)
 	}
-	wait, rest, err := k.work(s, x, h, data, before, slack)
-	done := len(before) > 0 && wait == nil && len(rest) == 0 && err == nil
+	wait, rest, done, err := k.work(s, x, h, data, before, slack)
 	if x.over() { // since we looked: clients of the new incarnation may wait here
 		return partly(done, errors.Join(err, k.releaseLost(s, x)))
 	}
@@ -311,18 +310,14 @@ func (k *Locker) release(h *lock.Hold, v *lock.Value, before []fabric.Op) error 
 		x.handoff.keep(h, data, wait != nil, err)
 		k.handOver(x, w)
 	default:
-		rerr := k.giveUp(s, x, rest, err)
-		if err == nil {
-			return partly(done, rerr)
-		}
-		return errors.Join(err, rerr)
+		return partly(done, errors.Join(err, k.giveUp(s, x, rest, err)))
 	}
 	s.mu.Unlock()
 	k.wakeAll(h.Lock)
 	if wait != nil {
 		err = errors.Join(err, k.awaitWork(s, wait))
 	}
-	return err
+	return partly(done, err)
 }
 
 // recordUnknown records that the client, which is about to release, has had an operation of unknown outcome, by itself or by this Locker, since it
