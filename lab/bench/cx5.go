@@ -15,7 +15,7 @@ var cx5Points = []struct {
 	{"WI", "mcs", 0, 10_000_000, 5.2, "fitted: messages of 3.2 us"},
 	{"WI", "shift-artifact", 50, 10_000_000, 8.5, ""},
 	{"RI", "shift-artifact", 95, 10_000_000, 14.5, ""},
-	{"RI", "dslr", 95, 10_000_000, 8.8, "theirs READs once for each (7.9 times with 50 % reads), so waits less between looks than DSLR's paper says: 5 us for each ticket before one's own"},
+	{"RI", "dslr", 95, 10_000_000, 8.8, "theirs READs once for each (7.9 times with 50 % reads), the model's by pauses of 2 us for each ticket before one's own, a round trip"},
 	{"RI", "dslr+", 95, 10_000_000, 8.8, "the same with a backoff of 0.1 to 3.2 us"},
 }
 

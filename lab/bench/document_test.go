@@ -9,6 +9,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -216,11 +217,31 @@ func TestEveryNoHasAReason(t *testing.T) {
 		_, after, ok := strings.Cut(string(reasons), fmt.Sprintf("- %s, %s (%s)", cells[0], cells[1], cells[5]))
 		if _, next, _ := strings.Cut(after, "\n"); !ok || !strings.HasPrefix(next, "  - ") {
 			t.Errorf("%s: %s (%s): no reason in docs/reasons.md", cells[0], cells[1], cells[5])
+		} else if why, _, _ := strings.Cut(next, "\n"); slices.ContainsFunc([]string{"`tatp", "`tpcc", "`shift", "`dslr", "`others"}, func(of string) bool { return strings.HasPrefix(cells[0], of) }) && !aboutLocksOf(cells[1], why) {
+			t.Errorf("%s: %s: a reason that names none of its locks: %s", cells[0], cells[1], why)
 		}
 	}
 	if n == 0 {
 		t.Error("no claims that do not come out")
 	}
+}
+
+// aboutLocksOf reports whether the words of a reason, which lists of figures by lock are not, name a lock of a claim that sets one over another.
+func aboutLocksOf(claim, why string) bool {
+	if !strings.Contains(claim, " over ") {
+		return true
+	}
+	why = regexp.MustCompile(` by lock: .*?(\. |$)`).ReplaceAllString(why, "")
+	some := false
+	for _, name := range []string{"declock", "dslr", "drtm", "mcs", "rma-?rw", "rpc", "shift", "n-?cosed", "traditional|parlock", `\bcas|retry-on-fail`} {
+		of := regexp.MustCompile("(?i)" + name)
+		if of.MatchString(claim) {
+			if some = true; of.MatchString(why) {
+				return true
+			}
+		}
+	}
+	return !some
 }
 
 // The documentation has each claim of each experiment of "bench all", and no others; what explains claims has their texts and verdicts.

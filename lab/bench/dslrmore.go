@@ -84,7 +84,7 @@ var expDSLR19 = &Experiment{
 		at := func(lock string, ms int) Row { return rows.Find("lock", lock, "delay_ms", ms) }
 		dynamic, busy := pipeShare(at("dslr", 0), sim.CX4())/16, pipeShare(at("dslr:busy", 0), sim.CX4())/16
 		few := "few transactions wait: of 16 warehouses each has four clients, which do nothing but take locks that are free most of the time. "
-		note := few + "A waiting client pauses for 5 us for each ticket before its own, and in the model most of these take less. " + byLock(rows.Where("delay_ms", 0), "mops", "mn_ops_per_op", "p50_us")
+		note := few + "A waiting client of dslr pauses for 2 us for each ticket before its own, and in the model most of these take less. " + byLock(rows.Where("delay_ms", 0), "mops", "mn_ops_per_op", "p50_us")
 		return []Claim{
 			Claim{Text: "no delay: dynamic polling's operations on the memory nodes a second over busy polling's", Unit: "x", Paper: 0.33, Note: note}.AtMost(dynamic/busy, 0.5),
 			Claim{Text: "no delay: busy polling's operations of what the NICs execute", Unit: "%", Paper: 15, Note: note}.AtMost(busy, 15),

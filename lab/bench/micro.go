@@ -222,7 +222,7 @@ func (m *Micro) systemAt(home func(fabric.Addr) int, counter fabric.Addr, server
 func (m *Micro) cfg(home func(fabric.Addr) int, counter fabric.Addr, serverNs fabric.Time) locks.Config {
 	c := locks.Config{CNs: m.CNs, Clients: (m.Clients + m.CNs - 1) / m.CNs, Counter: counter, ServerNs: serverNs, LeaseNs: m.LeaseNs, Home: home}
 	if n, err := m.model(); err == nil && serverNs > 0 { // in virtual time
-		c.LocalNs = n.LocalWake
+		c.LocalNs, c.PollNs = n.LocalWake, locks.PollNs
 	}
 	if m.Capacity != 0 {
 		c.CapacityBits = uint8(bits.TrailingZeros(uint(m.Capacity)))

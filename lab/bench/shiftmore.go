@@ -9,7 +9,7 @@ import (
 
 // More of ShiftLock's figures, on the testbed of its Fig. 4.
 
-var shift6 = shiftSweep(sweep{locks: []string{delayed, "dslr", "dslr+", "dslr:busy", "rmarw", "cas-backoff", "cas", "declock-pf", "declock"}, course: byCores, all: []float64{240}, few: []float64{240},
+var shift6 = shiftSweep(sweep{locks: []string{delayed, "dslr", paperDSLR, "dslr+", "dslr:busy", "rmarw", "cas-backoff", "cas", "declock-pf", "declock"}, course: byCores, all: []float64{240}, few: []float64{240},
 	loads: []load{writeIntensive, readIntensive}})
 
 var expShift6 = &Experiment{
@@ -41,8 +41,8 @@ var expShift6 = &Experiment{
 // polling says what decides how often clients of a lock look at it.
 var polling = map[string]string{
 	delayed: "readers that wait for writers READ the lock, one round trip after the other: how often depends on how long the writers before them take, and so on the time of a message. ",
-	"dslr":  "it depends on how waiters pause: 5 us for each ticket before their own (dslr, as its paper says), 0.1 to 3.2 us (dslr+), or not at all (dslr:busy). ",
-	"cas":   "a client tries again at once, so retries are as many as fit in the time that a lock is held, and that is longer the more there are. ",
+	"dslr":  "it depends on how waiters pause: 2 us for each ticket before their own (dslr, tuned to the round trip as its paper says), 5 us as in its paper's cluster (dslr:wait:5), 0.1 to 3.2 us (dslr+), or not at all (dslr:busy). ",
+	"cas":   "a client of cas tries again at once, so retries are as many as fit in the time that a lock is held, and that is longer the more there are. ",
 }
 
 // never is a number of writers in a row that no run has.

@@ -49,6 +49,33 @@ func TestCollapse(t *testing.T) {
 	}
 }
 
+// Both locks of dslr17 are measured after as long, and for as long.
+func TestEqualTermsOfLeases(t *testing.T) {
+	for _, lease := range []int{10, 10_000} {
+		a, x := leaseRun(Options{}, "dslr", 1e-3, lease)
+		b, y := leaseRun(Options{}, "declock", 1e-3, lease)
+		if x.WarmupNs != y.WarmupNs || x.WindowNs != y.WindowNs || x.LeaseNs != y.LeaseNs || a.commits != b.commits || a.ends != b.ends {
+			t.Errorf("lease of %d us: dslr after %v for %v, declock after %v for %v ns", lease, x.WarmupNs, x.WindowNs, y.WarmupNs, y.WindowNs)
+		}
+	}
+}
+
+// In virtual time a waiter of DSLR pauses for 2 us, the model's round trip, for each ticket before its own; by its name for any other time.
+func TestDSLRPollsByNetwork(t *testing.T) {
+	reads := map[string]float64{}
+	for _, lock := range []string{"dslr", "dslr:wait:2", paperDSLR} {
+		m := Micro{Lock: lock, CNs: 4, Clients: 16, Locks: 1, Seed: 1, WarmupNs: 100 * fabric.Microsecond, WindowNs: 2 * fabric.Millisecond}.WithDefaults()
+		got, err := m.measure(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads[lock] = got["mn_ops_per_op"]
+	}
+	if reads["dslr"] != reads["dslr:wait:2"] || reads["dslr"] <= reads[paperDSLR] {
+		t.Errorf("operations on the memory node: %v", reads)
+	}
+}
+
 // A window is steady by the acquisitions that end, if that is asked for: few transactions commit, and not evenly.
 func TestSteadyByWhatEnds(t *testing.T) {
 	for _, ends := range []bool{false, true} {

@@ -33,6 +33,8 @@ type Config struct {
 	LongestNs fabric.Time
 	// ServerNs is how long a worker of a server (rpc, server) takes for a request: in virtual time about [ServerNs]. 0: what it takes.
 	ServerNs fabric.Time
+	// PollNs is for how long a waiter of dslr pauses for each ticket before its own: in virtual time [PollNs]. 0: the 5 us of its paper's cluster.
+	PollNs fabric.Time
 	// Home returns which of the compute nodes, from 0, a lock is at, for locks that may be where they are asked for most ("parlock:local", "fiss:local"); nil: by a hash of its address. LocalNs is
 	// how long a client of that node takes for a request: in virtual time a message within a node. 0: what it takes.
 	Home    func(fabric.Addr) int
@@ -149,7 +151,7 @@ func Names() []string {
 
 // Lookup returns the mechanism of a name. Besides those of All there are "retry-on-fail", which is cas, "srvlock", which is server:8,
 // "local-bound:N", with a bound of N, and policies of DecLock with features: "declock-pf+batch"
-// (see hier.ParsePolicy); "drtm:half", whose readers join a lease only if half of it is left, and "drtm:N" and "drtm:half:N", by clocks that may be off by N microseconds; "dslr:busy", which polls without a pause, "dslr:slots", with leases of several slots, and "dslr:N", whose clients pause for at most N
+// (see hier.ParsePolicy); "drtm:half", whose readers join a lease only if half of it is left, and "drtm:N" and "drtm:half:N", by clocks that may be off by N microseconds; "dslr:busy", which polls without a pause, "dslr:slots", with leases of several slots, "dslr:wait:N", whose waiters pause for N microseconds for each ticket before their own, and "dslr:N", whose clients pause for at most N
 // microseconds while counters are reset, "dslr:withdraw:N" the same with tickets that are taken back meanwhile, as in its paper; "shift-artifact:N", whose readers come after N writers in a row; "rpc:N", "server:N", "server-ro:N" and "parlock:N", whose servers have N workers;
 // "parlock:ro", whose readers pass writers; "fiss:N", whose switch has registers for N locks; "parlock:local" and "fiss:local", whose locks are at compute nodes ([Config.Home]), of which
 // clients take them without a message.

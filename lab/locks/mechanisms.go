@@ -29,7 +29,7 @@ import (
 var mechanisms = []Mechanism{
 	{Name: "cas", About: "CAS spinlock without backoff (CASLock)", Silent: true, setUp: casLock(cas.Config{})},
 	{Name: "cas-cas", About: "cas, whose writers release by a repeated CAS, as published", Silent: true, setUp: casLock(cas.Config{ReleaseByCAS: true})},
-	{Name: "cas-backoff", About: "CAS spinlock with truncated exponential backoff", Silent: true, setUp: casLock(cas.Config{BackoffMinNs: backoffMinNs, BackoffMaxNs: backoffMaxNs})},
+	{Name: "cas-backoff", About: "CAS spinlock with truncated exponential backoff", Silent: true, setUp: casLock(cas.Config{BackoffMinNs: BackoffMinNs, BackoffMaxNs: BackoffMaxNs})},
 	{Name: "dslr", About: "DSLR: tickets, dynamic interval polling", Silent: true, setUp: dslrLock(dslr.Config{})},
 	{Name: "dslr+", About: "DSLR with truncated exponential backoff (DSLR+)", Silent: true, setUp: dslrLock(dslr.Config{Wait: dslr.Truncated})},
 	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", Silent: true, setUp: dslrLock(dslr.Config{Wait: dslr.Overflowing})},
@@ -60,11 +60,15 @@ var mechanisms = []Mechanism{
 	{Name: "local-bound", About: "DecLock that prefers waiters of the own node 4 times in a row", setUp: decLock("local-bound")},
 }
 
-// Backoff of cas-backoff, from about a round trip on: doubled with each try and truncated, as SMART does it.
+// BackoffMinNs and BackoffMaxNs are the backoff of cas-backoff, from about a round trip on: doubled with each try and truncated, as SMART does it.
 const (
-	backoffMinNs = 2 * fabric.Microsecond
-	backoffMaxNs = 1024 * backoffMinNs
+	BackoffMinNs = 2 * fabric.Microsecond
+	BackoffMaxNs = 1024 * BackoffMinNs
 )
+
+// PollNs is the pause of DSLR's waiters per ticket in virtual time, tuned to the network as section 4.6 of its paper says: to the round trip of the models cx4 and cx5, some 2 us.
+// The paper's 5 us, for its cluster, are "dslr:wait:5".
+const PollNs = 2 * fabric.Microsecond
 
 // ServerNs is what a core of a server takes for a request in virtual time, assumed: its NIC delivers it, it polls, looks the lock up and answers.
 const ServerNs = fabric.Microsecond
@@ -189,6 +193,9 @@ func dslrLock(cfg dslr.Config) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
 		cfg := cfg
 		cfg.Plain, cfg.LeaseNs, cfg.Clients = !c.Tokens, c.LeaseNs, c.CNs*c.Clients
+		if cfg.WaitNs == 0 {
+			cfg.WaitNs = c.PollNs
+		}
 		return &System{layout: cfg.Layout(), join: DSLR(cfg)}, cfg.Check(c.LongestNs)
 	}
 }
@@ -378,6 +385,10 @@ func varied(name string) (Mechanism, bool) {
 		}
 		if variant == "busy" {
 			return Mechanism{Name: name, About: "DSLR that polls without a pause", setUp: dslrLock(dslr.Config{Wait: dslr.Busy})}, true
+		}
+		if wait, ok := strings.CutPrefix(variant, "wait:"); ok {
+			us, err := strconv.ParseUint(wait, 10, 20)
+			return Mechanism{Name: name, About: "DSLR that pauses for so many us per ticket, on any network", Silent: true, setUp: dslrLock(dslr.Config{WaitNs: fabric.Time(us) * fabric.Microsecond})}, err == nil && us > 0
 		}
 		longest, withdraw := strings.CutPrefix(variant, "withdraw:")
 		us, err := strconv.ParseUint(longest, 10, 32)

@@ -89,6 +89,8 @@ type Config struct {
 	Wait  Wait
 	// LeaseNs is how long a holder may hold; default the paper's 10 ms. All clients must have the same.
 	LeaseNs fabric.Time
+	// WaitNs is for how long a waiter pauses for each ticket before its own (Dynamic): tuned to the latency of the network, section 4.6. Default the paper's 5 us.
+	WaitNs fabric.Time
 	// MultiSlot has a client that asks for a longer lease (lock.Request.LeaseNs) draw several tickets, and others wait for as many leases. All clients
 	// must have the same.
 	MultiSlot bool
@@ -115,8 +117,9 @@ const (
 	// maxSlots bounds the tickets of one acquisition: of more than 326 clients, Config.mostSlots does.
 	maxSlots = 100
 
-	// Dynamic interval polling (section 4.6): per ticket before the waiter.
-	waitNs = 5 * fabric.Microsecond
+	// DefaultWaitNs is what the paper took for its cluster in dynamic interval polling (section 4.6): per ticket before the waiter.
+	DefaultWaitNs = 5 * fabric.Microsecond
+
 	// Backoff of clients that find the counters at their limit (appendix A.3).
 	randomMinNs = 10 * fabric.Microsecond
 	randomMaxNs = 10 * fabric.Millisecond
@@ -132,6 +135,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CountMax == 0 || c.CountMax > defaultCountMax {
 		c.CountMax = defaultCountMax
+	}
+	if c.WaitNs <= 0 {
+		c.WaitNs = DefaultWaitNs
 	}
 	if c.ResetMaxNs <= 0 {
 		c.ResetMaxNs = randomMaxNs

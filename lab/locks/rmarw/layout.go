@@ -75,14 +75,14 @@ type Config struct {
 	Readers uint32
 }
 
-// Thresholds of ShiftLock's comparison.
+// DefaultWriters and DefaultReaders are the thresholds of ShiftLock's comparison.
 const (
-	defaultWriters = 16
-	defaultReaders = 4000
+	DefaultWriters = 16
+	DefaultReaders = 4000
 )
 
 func (c Config) withDefaults() Config {
-	c.Writers, c.Readers = cmp.Or(c.Writers, defaultWriters), cmp.Or(c.Readers, defaultReaders)
+	c.Writers, c.Readers = cmp.Or(c.Writers, DefaultWriters), cmp.Or(c.Readers, DefaultReaders)
 	return c
 }
 

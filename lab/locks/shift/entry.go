@@ -73,8 +73,11 @@ type Config struct {
 	Threshold uint32
 }
 
+// DefaultThreshold is N of section 3.3 of the paper.
+const DefaultThreshold = 16
+
 func (c Config) withDefaults() Config {
-	c.LeaseNs, c.Threshold = cmp.Or(c.LeaseNs, 10*fabric.Millisecond), cmp.Or(c.Threshold, 16)
+	c.LeaseNs, c.Threshold = cmp.Or(c.LeaseNs, 10*fabric.Millisecond), cmp.Or(c.Threshold, DefaultThreshold)
 	return c
 }
 
