@@ -344,6 +344,7 @@ const (
 	qpLockMessages = fabric.MsgLock + 0x90
 
 	netLockMessages = fabric.MsgLock + 0xa0
+	fissMore        = fabric.MsgLock + 0xb0
 )
 
 // kinds are the names of the kinds of messages, from the first of each range on: docs/protocol.md has those of DecLock.
@@ -360,8 +361,9 @@ var kinds = map[fabric.MsgKind][]string{
 	ncosedMessages: {"Reader", "Writer", "Granted", "Releases", "Abandoned", "Released", "Await", "Ask"},
 	serverMessages: {"Acquire", "Cancel", "Release", "Granted", "Refused"},
 	fissMessages: {"Acquire", "Release", "Free", "Transfer", "Bounce", "Granted", "Busy", "Outside", "Again", "Ask", "Leave", "Freed", "Refused", "Move",
-		"Waiters", "Moved", "Grant", "Queued", "Held", "Released", "Wake", "Bar",
+		"Waiters", "Moved", "Grant", "Queued", "Held", "Released", "Bar",
 		"Begin", "Restore", "Open", "Round", "Done", "Taken", "Pause", "Report", "Rebuild", "Rebuilt", "Resume"},
+	fissMore:        {"Ack", "Wake", "Look"},
 	netLockMessages: {"Acquire", "Release", "Push", "Next", "Last", "Granted", "Busy", "Outside", "Released", "Keep", "Refill", "Wake"},
 }
 
