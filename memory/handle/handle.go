@@ -235,7 +235,7 @@ func (h *Handle) answer(w *slab.Worker, u *reclaim.User) (err error) {
 		if h.Registered() {
 			dropped, perr = p.Heap.Answer(w)
 		} else if perr = p.Region.Published(w.Path(), &p.Entry); errors.Is(perr, memory.ErrRemoved) {
-			dropped, perr = true, nil // it has nothing to give back, and nothing keeps the mark of the drop from being something else
+			dropped, perr = true, nil // it has nothing to give back, and nothing keeps the entry from being that of something else
 		}
 		err = errors.Join(err, perr)
 		if dropped {

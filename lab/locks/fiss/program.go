@@ -15,7 +15,7 @@ type Program struct {
 	// numbers are those of the locks' registers, which the control plane gives them, in no time. In the paper a daemon does, and clients remember them and have them in their packets: so this is no table of the switch.
 	numbers map[fabric.Addr]int
 
-	// The control plane keeps the last round and the agent Port that began it, with its machine's incarnation, also when the switch fails. The register has the round whose packets are executed, or closed.
+	// The control plane keeps the last round, also when the switch fails, and until then the agent Port that began it, with its machine's incarnation. The register has the round whose packets are executed, or closed.
 	rounds uint64
 	leader fabric.ClientID
 	leads  uint64
