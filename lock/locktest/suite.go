@@ -61,16 +61,29 @@ func Run(t *testing.T, h fabrictest.Harness, m Mechanism) {
 // All runs the suite on each kind of cluster: in virtual time, from some seeds and with READs exchanged, on shared memory and over TCP.
 // The last two run only if virtual time finds nothing: there, a client that waits for ever takes its whole patience.
 func All(t *testing.T, seeds uint64, m Mechanism) {
-	for seed := range seeds {
-		t.Run(fmt.Sprintf("sim, seed %d", seed), func(t *testing.T) { Run(t, Sim(seed), m) })
-	}
-	t.Run("sim, READs exchanged", func(t *testing.T) { Run(t, SimUnordered(1), m) })
+	virtual(t, seeds, m)
 	if t.Failed() {
 		t.Log("not run on shared memory and over TCP, for the failures in virtual time come first")
 		return
 	}
 	t.Run("shm", func(t *testing.T) { Run(t, Shm(t.TempDir()), m) })
 	t.Run("tcp", func(t *testing.T) { Run(t, TCP(), m) })
+}
+
+// Variant is All for a variant of a mechanism, of which another form runs everywhere: in virtual time only, but with -locktest.full.
+func Variant(t *testing.T, seeds uint64, m Mechanism) {
+	if *full {
+		All(t, seeds, m)
+		return
+	}
+	virtual(t, seeds, m)
+}
+
+func virtual(t *testing.T, seeds uint64, m Mechanism) {
+	for seed := range seeds {
+		t.Run(fmt.Sprintf("sim, seed %d", seed), func(t *testing.T) { Run(t, Sim(seed), m) })
+	}
+	t.Run("sim, READs exchanged", func(t *testing.T) { Run(t, SimUnordered(1), m) })
 }
 
 // clients returns n clients on each node.
