@@ -25,7 +25,7 @@ func (p *Program) Restart() (*Program, error) {
 func (p *Program) serves(k *packet) bool {
 	round := k.Update(p.round, 0, func(old uint64) uint64 { return old })
 	if round != k.op.round() {
-		p.out = fabric.Message{Kind: msgRound, Body: [7]uint64{2: p.rounds, 3: uint64(p.leader), 4: p.leads, 5: round / closed}}
+		p.tell(round)
 		k.Send(fabric.AgentOf(k.op.cn()), &p.out)
 	}
 	return round == k.op.round()
@@ -41,15 +41,20 @@ func (p *Program) control(pass *pswitch.Pass, in *fabric.Message) {
 			p.rounds, p.leader, p.leads = round, in.From, in.Body[4]
 			p.begin()
 		}
-		p.out.Kind, p.out.Body[2], p.out.Body[3], p.out.Body[4] = msgRound, p.rounds, uint64(p.leader), p.leads
-	case round != p.rounds: // it is over
-		return
+		p.tell(p.round.Load(0))
+	case round != p.rounds: // it is over, or the switch has failed since it began
+		p.tell(p.round.Load(0))
 	case in.Kind == msgOpen:
 		p.round.Store(0, inRound(round))
 	case p.round.Load(0) == closed:
 		p.restore(fabric.Addr(in.Body[0]), opID(in.Body[1]))
 	}
 	pass.Send(in.From, &p.out)
+}
+
+// tell makes what is sent say which round is the last, who has begun it, and whether it is not open yet, by the round's register.
+func (p *Program) tell(register uint64) {
+	p.out = fabric.Message{Kind: msgRound, Body: [7]uint64{2: p.rounds, 3: uint64(p.leader), 4: p.leads, 5: register / closed}}
 }
 
 // begin closes the lock service, and empties the registers.

@@ -31,12 +31,13 @@ type Pool struct {
 	// links are those to other machines, with Config.Acks.
 	links map[fabric.CNID]*link
 
-	// Of recoveries. The View.Epoch when this machine joined; the last round that it has taken part in; whether it waits for the end of that; View.Lost, and the incarnation of each live node (0: none has
+	// Of recoveries. The View.Epoch when this machine joined; the last round that it has taken part in; whether it waits for the end of that; View.Lost, View.Epoch, and the incarnation of each live node (0: none has
 	// the number), when it looked last; the View.Epoch that has shown that a node has gone, who was there before, so knows it, too, and the one until which that has been made up for.
 	since     uint64
 	round     uint64
 	stopped   bool
 	lost      uint64
+	looked    uint64
 	last      [int(fabric.MaxCN) + 1]uint64
 	gone      uint64
 	knows     fabric.CNSet

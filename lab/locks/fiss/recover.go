@@ -88,11 +88,11 @@ func (p *Pool) presume(port fabric.Port) {
 	p.viewed(port)
 }
 
-// look notes which nodes are live, and whether one has gone since it last did: another may have its number by now.
+// look notes which nodes are live, and whether one has gone since it last did: another may have its number by now. If there were several views since then, one may have joined and left between them.
 func (p *Pool) look() {
 	v := p.view()
-	changed := v.Lost != p.lost
-	p.lost = v.Lost
+	changed := v.Lost != p.lost || v.Epoch > p.looked+1
+	p.lost, p.looked = v.Lost, v.Epoch
 	var same fabric.CNSet
 	for i := range p.last {
 		now := uint64(0)
@@ -218,21 +218,27 @@ func (p *Pool) hearsOfRound(port fabric.Port, m *fabric.Message) {
 	round, by := m.Body[2], fabric.ClientID(m.Body[3])
 	switch r := p.lead; {
 	case r == nil && round > p.round && m.Body[5] != 0:
-		if p.view != nil && p.gone <= p.recovered && !(p.view().Live.Has(by.CN()) && p.incarnationOf(by.CN()) == m.Body[4]) {
+		if p.view != nil && p.gone <= p.recovered && !p.leading(by, m.Body[4]) {
 			p.presume(port)
 		}
 	case r == nil && round > p.round: // it has joined since
 		p.missed(port)
-	case r == nil || r.step != begins || round < r.round:
+	case r == nil || round < r.round || round == r.round && r.step != begins:
 	case round == r.round && round > p.led && by == p.self:
 		p.led = round
 		r.step, r.machines, r.holders = collects, p.machines(), map[fabric.Addr][]opID{}
 		r.waits = r.machines
 		p.all(port, r.machines, msgPause, 0, 0, round)
-	default: // another leads it, and will pause this machine unless it has failed
-		r.round = max(round, p.led) + 1
-		p.goOn(port, begins)
+	case r.step != begins && p.leading(by, m.Body[4]): // that one will pause this machine
+	default: // another leads it, and will pause this machine unless it has failed; or the switch has failed since
+		*r = recovery{epoch: r.epoch, round: max(round, p.led) + 1}
+		p.leads(port)
 	}
+}
+
+// leading reports whether the machine is live that has begun a round, as the switch says (0: none has, it is since the switch failed).
+func (p *Pool) leading(by fabric.ClientID, incarnation uint64) bool {
+	return by != 0 && p.view().Live.Has(by.CN()) && p.incarnationOf(by.CN()) == incarnation
 }
 
 // pauses stops the machine's clients, and reports those that hold a lock.
