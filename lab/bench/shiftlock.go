@@ -21,17 +21,18 @@ func shiftSweep(s sweep) sweep {
 	}
 	s.mutexes = []string{"cas", "cas-backoff", "mcs"}
 	if s.locks == nil {
-		s.locks = []string{"cas-backoff", "mcs", "dslr", "dslr+", "shift", "shift-artifact", delayed, "declock-pf", "declock"}
+		s.locks = []string{"cas-backoff", "mcs", "dslr", "dslr+", "dslr:busy", "shift", "shift-artifact", delayed, "declock-pf", "declock"}
 	}
 	return s
 }
 
-// shiftBaselines are those of its baselines that are in shift4; shiftOthers, DrTM's lease lock, RMA-RW and RPC, are in others4.
+// shiftBaselines are those of its baselines that are in shift4, DSLR in each of its forms; shiftOthers, DrTM's lease lock, RMA-RW and RPC, are in others4.
 var (
-	shiftBaselines = []string{"cas-backoff", "mcs", "dslr"}
+	shiftBaselines = []string{"cas-backoff", "mcs", "dslr", "dslr+", "dslr:busy"}
 	shiftOthers    = []string{halfDrTM, "rmarw", "rpc"}
 	allShift       = slices.Concat(shiftBaselines, shiftOthers)
-	allRDMA        = slices.DeleteFunc(slices.Clone(allShift), func(lock string) bool { return lock == "rpc" })
+	// txnBaselines are those in the figures of transactions, where all of DSLR's waits are for a hot lock.
+	txnBaselines = []string{"cas-backoff", "mcs", "dslr", halfDrTM, "rmarw"}
 )
 
 // halfDrTM is DrTM's lock as it is in ShiftLock's figures, by its authors' code: a reader joins a lease of which half is left. In DSLR's figures it is that of DrTM's
@@ -85,7 +86,7 @@ func judgeShift4(rows Rows) []Claim {
 	skewed := append(rows.Where("part", "WI"), rows.Where("part", "RI")...)
 	goodput := uniform.OverBest(delayed, shiftBaselines, "part", "mops", Most)
 	tail := uniform.OverBest(delayed, shiftBaselines, "part", "p99_us", Least)
-	others := skewed.OverBest(delayed, []string{"cas-backoff", "dslr"}, "part", "mops", Most)
+	others := skewed.OverBest(delayed, []string{"cas-backoff", "dslr", "dslr+", "dslr:busy"}, "part", "mops", Most)
 	ops := func(part, lock string, paper, factor float64) Claim {
 		return Claim{Text: fmt.Sprintf("%s: operations on the memory node for each acquisition and release, %s", part, lock), Paper: paper,
 			Note: fmt.Sprintf("DSLR+, which pauses for 0.1 to 3.2 us and not for 2 us for each ticket before its own as dslr does, has %s: theirs waits less between looks. Its Table 4 has 75 us of waiting for 7.9 READs",
@@ -103,8 +104,8 @@ func judgeShift4(rows Rows) []Claim {
 		Claim{Text: "RI: ShiftLock over MCS", Unit: "x", Paper: 3.62, Note: speeds}.Near(Ratio(at("RI", delayed), at("RI", "mcs"), "mops"), 1.25),
 		Claim{Text: "WI: p99 cut against MCS", Unit: "%", Paper: 6.25, Note: tails}.AtLeast(Cut(at("WI", delayed), at("WI", "mcs"), "p99_us"), 0),
 		Claim{Text: "RI: p99 cut against MCS", Unit: "%", Paper: 76.6, Note: tails}.Near(Cut(at("RI", delayed), at("RI", "mcs"), "p99_us"), 1.25),
-		Claim{Text: "WI, RI: ShiftLock over the better of CAS and DSLR, at least", Unit: "x", Paper: 1.56, Row: others.String(),
-			Note: both(skewed, "cas-backoff", "dslr", "part", "mops")}.Near(others.Least(), 1.25),
+		Claim{Text: "WI, RI: ShiftLock over the better of CAS and DSLR in any form, at least", Unit: "x", Paper: 1.56, Row: others.String(),
+			Note: "theirs is one form of DSLR. Looked at without a pause, a word that mostly readers hold is free soon, and the NIC has room for these READs: " + byLock(skewed.Where("part", "RI"), "mops", "mn_ops_per_op")}.Near(others.Least(), 1.25),
 		ops("WI", delayed, 2.37, 1.25), ops("RI", delayed, 2.21, 1.25), ops("WI", "cas-backoff", 2.36, 1.25), ops("WI", "dslr", 9.92, 1.5), ops("RI", "dslr", 3, 1.5),
 		declockOverShift(rows, "part"),
 	}
@@ -176,7 +177,8 @@ var expShift8 = &Experiment{
 				Claim{Text: c.part + ": with 240 clients, ShiftLock's operations over what the NIC executes", Unit: "%", Paper: 100,
 					Note: fmt.Sprintf("half of the operations take no longer than with few clients, so they do not wait for the NIC; the others wait for hot locks: %s; %s", inWords(part, delayed, "clients", "p50_us"), inWords(part, delayed, "clients", "p99_us"))}.
 					AtLeast(pipeShare(last, sim.CX5()), 90),
-				Claim{Text: c.part + ": ShiftLock over the best baseline, up to", Unit: "x", Note: "with few clients few of them meet, and dslr, which waits by READs, has no messages that are delayed. " + both(part, "dslr", delayed, "clients", "mops") + "; " + both(part, "rmarw", "cas-backoff", "clients", "mops")}.UpTo(over, Claim.AtLeast, 1.25),
+				Claim{Text: c.part + ": ShiftLock over the best baseline, up to", Unit: "x", Note: "with few clients few of them meet, and DSLR, which waits by READs, has no messages that are delayed; where most read, dslr:busy, which does not pause, is close behind with many, too. " +
+					both(part, "dslr:busy", delayed, "clients", "mops") + "; " + inWords(part, "rmarw", "clients", "mops")}.UpTo(over, Claim.AtLeast, 1.25),
 				declockOverShift(part, "clients"))
 			claims[len(claims)-1].Text = c.part + ": " + claims[len(claims)-1].Text
 		}
