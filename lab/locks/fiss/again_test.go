@@ -158,3 +158,72 @@ func TestAnythingInARecovery(t *testing.T) {
 		}
 	}
 }
+
+// Machines that join between two looks of others, and stay, are no reason for a recovery: locks would leave the machines that they are at.
+func TestJoinsTogether(t *testing.T) {
+	r := newRig(t, 4, Config{Device: true})
+	r.absent(2, 3)
+	r.joins(2)
+	r.joins(3)
+	r.news()
+	holder := r.ask(1, 1, lock.Exclusive)
+	r.settle()
+	if r.want("after", map[*ticket]phase{holder: holds}); r.program.rounds != 0 {
+		t.Errorf("two machines have joined: %d recoveries", r.program.rounds)
+	}
+}
+
+// A machine may have gone when another looks for its incarnation, in a view that still has it: what it held is free.
+func TestGoneSinceTheView(t *testing.T) {
+	r := newRig(t, 3, Config{Device: true})
+	r.absent(2)
+	r.joins(2)
+	gone := r.ask(2, 1, lock.Exclusive)
+	r.settle()
+	r.want("before", map[*ticket]phase{gone: holds})
+	for i := range 2 {
+		p := r.pools[i]
+		now := p.incarnation
+		p.incarnation = func(fabric.CNID) uint64 { return 0 }
+		p.handle(r.port(i, 0), &fabric.Message{Kind: fabric.MsgView})
+		p.incarnation = now
+	}
+	r.leave(2)
+	r.settle()
+	next := r.ask(1, 1, lock.Exclusive)
+	r.settle()
+	r.want("after", map[*ticket]phase{next: holds})
+}
+
+// A leader that another leader does not know is not paused by that one: it leads a round of its own once the other's has ended.
+func TestLeaderUnknownToAnother(t *testing.T) {
+	r := newRig(t, 3, Config{Device: true})
+	r.absent(2)
+	early := r.view
+	r.joins(2)
+	holder := r.ask(1, 1, lock.Exclusive)
+	r.settle()
+	joined := r.pools[2]
+	joined.missed(r.port(2, 0))
+	for joined.lead.step != restores {
+		r.some(1)
+	}
+	r.pools[0].view = func() fabric.View { return early }
+	r.pools[0].missed(r.port(0, 0))
+	late := r.take(msgRestore) // it comes when the other has begun
+	r.settle()
+	r.pools[0].view = joined.view
+	r.deliver(late)
+	r.settle()
+	if p := joined; p.lead != nil {
+		p.lead.due = 0
+		p.leads(r.port(2, 0))
+	}
+	r.settle()
+	r.recovered("after")
+	waits := r.ask(2, 1, lock.Exclusive)
+	r.settle()
+	r.release(1, holder)
+	r.settle()
+	r.want("released", map[*ticket]phase{waits: holds})
+}

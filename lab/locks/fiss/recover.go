@@ -88,10 +88,11 @@ func (p *Pool) presume(port fabric.Port) {
 	p.viewed(port)
 }
 
-// look notes which nodes are live, and whether one has gone since it last did: another may have its number by now. If there were several views since then, one may have joined and left between them.
+// look notes which nodes are live, and whether one has gone since it last did: another may have its number by now. It may have come since, too: that is two changes of the view
+// that show no other node. (A single one may be the beginning of a leave, which shows later.)
 func (p *Pool) look() {
 	v := p.view()
-	changed := v.Lost != p.lost || v.Epoch > p.looked+1
+	changed, unseen := v.Lost != p.lost, int64(v.Epoch-p.looked)
 	p.lost, p.looked = v.Lost, v.Epoch
 	var same fabric.CNSet
 	for i := range p.last {
@@ -101,7 +102,10 @@ func (p *Pool) look() {
 		case p.incarnation == nil:
 			now = 1
 		default:
-			now = cmp.Or(p.incarnation(cn), p.last[i]) // 0: the next view does not have it
+			now = cmp.Or(p.incarnation(cn), p.last[i], 1) // 0: the next view does not have it
+		}
+		if p.last[i] == 0 && now != 0 {
+			unseen--
 		}
 		changed = changed || p.last[i] != 0 && p.last[i] != now
 		if now != 0 && p.last[i] == now {
@@ -109,7 +113,7 @@ func (p *Pool) look() {
 		}
 		p.last[i] = now
 	}
-	if changed {
+	if changed || unseen > 1 {
 		p.gone, p.knows = v.Epoch, same
 	}
 	for i := range same {
@@ -229,7 +233,7 @@ func (p *Pool) hearsOfRound(port fabric.Port, m *fabric.Message) {
 		r.step, r.machines, r.holders = collects, p.machines(), map[fabric.Addr][]opID{}
 		r.waits = r.machines
 		p.all(port, r.machines, msgPause, 0, 0, round)
-	case r.step != begins && p.leading(by, m.Body[4]): // that one will pause this machine
+	case r.step != begins && m.Body[5] != 0 && p.leading(by, m.Body[4]): // that one will pause this machine, unless it does not know it: then its round ends first
 	default: // another leads it, and will pause this machine unless it has failed; or the switch has failed since
 		*r = recovery{epoch: r.epoch, round: max(round, p.led) + 1}
 		p.leads(port)
