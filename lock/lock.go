@@ -12,7 +12,7 @@ import (
 type Mode uint8
 
 // Shared admits other shared holders; Exclusive admits no other. Update admits the shared holders that were there before, and none that come after: its
-// holder reads what it may be going to change, and then calls [Upgrader.Upgrade]. Only an Upgrader has it; other Lockers return ErrMisuse.
+// holder reads what it may be going to change, and then calls [Upgrader.Upgrade]. Only an Upgrader has it; other Lockers return ErrMisuse, and get it from ForUpdate.
 const (
 	Shared Mode = iota
 	Exclusive

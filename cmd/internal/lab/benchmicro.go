@@ -51,7 +51,7 @@ func (o *microOptions) micro(lock string) bench.Micro {
 func microCommand(env *command.Env) *cli.Command {
 	o := new(microOptions)
 	return &cli.Command{
-		Name: "micro", Usage: "the microbenchmark, with all parameters as flags", Description: microDescription + strings.Join(locks.Names(), ", ") + ", local-bound:N, dslr:busy, dslr:N.",
+		Name: "micro", Usage: "the microbenchmark, with all parameters as flags", Description: microDescription + strings.Join(locks.Names(), ", ") + ", local-bound:N, dslr:busy, dslr:N, dslr:wait:N.",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "lock", Usage: "`LOCKS`, with commas", Value: "declock-tf", Destination: &o.locks},
 			command.CountFlag(&o.Clients, "clients", bench.DefaultClients, 1, 8192, "clients in all"),
