@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"regexp"
+	"runtime"
 	"testing"
 
 	"github.com/declock/declock/objstore"
@@ -26,6 +29,9 @@ func TestUpServesMemcached(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer two.Close()
+	if out, _ := w.run(0, "status", "--dir", "DIR", "--json"); os.Getenv("GOMAXPROCS") == "" && !regexp.MustCompile(fmt.Sprintf(`"procs": ?%d\b`, 2*runtime.GOMAXPROCS(0))).MatchString(out) {
+		t.Errorf("compute nodes that serve have not two threads for each processor:\n%s", out)
+	}
 	key := []byte("key")
 	if err := one.Set(key, []byte("1"), objstore.Options{Flags: 7}); err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func upCommand(env *command.Env) *cli.Command {
 			command.CountFlag(&e.cns, "cns", 4, 1, int(fabric.MaxCN), "compute nodes"),
 			command.SizeFlag(&e.Size, "size", "1GiB", "memory of a memory node, as 64MiB, 1GiB, 1e9"),
 			command.LockFlag(&e.policy),
-			command.CountFlag(&e.procs, "procs", fleet.DefaultProcs, 1, 1024, "GOMAXPROCS of each compute node"),
+			command.CountFlag(&e.procs, "procs", 0, 0, 1024, "GOMAXPROCS of each compute node; 0 is 1, or with --memcached or --redis twice the number of processors"),
 			command.CountFlag(&e.MaxCN, "max-cn", scheme.DefaultMaxCN, 1, int(fabric.MaxCN), "compute nodes that the cluster may have; decides the size of locks"),
 			command.HugeFlag(&e.Huge),
 			&cli.StringFlag{Name: "memcached", Usage: "`HOST:PORT` at which the first compute node serves clients of memcached; the next ones have the next ports, and all serve the same items", Destination: &e.memcached},

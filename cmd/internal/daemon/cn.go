@@ -31,7 +31,7 @@ import (
 type CNConfig struct {
 	Cluster scheme.Cluster
 	Policy  string
-	Procs   int // GOMAXPROCS; 0 leaves it
+	Procs   int // GOMAXPROCS; 0 leaves it, but for that of a server of clients of other systems
 	// Wait is how long to wait for a cluster that is not there yet.
 	Wait     time.Duration
 	CopyRate uint64 // bytes a second to new backups, at most; 0: as fast as it goes
@@ -65,8 +65,8 @@ type CN struct {
 
 // RunCN runs a compute node until ctx ends. It writes one line to out when it can be reached.
 func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
-	if cfg.Procs > 0 {
-		runtime.GOMAXPROCS(cfg.Procs)
+	if n := cfg.procs(); n > 0 {
+		runtime.GOMAXPROCS(n)
 	}
 	d := &CN{cfg: cfg, started: time.Now(), readiness: newReadiness()}
 	if d.web, err = cfg.serveHTTP(d.readiness); err != nil {
@@ -102,6 +102,15 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 			return nil // ctx has ended
 		}
 	}
+}
+
+// procs returns GOMAXPROCS; 0 leaves it. A server of clients of other systems spends half of its time in the kernel's network, and what waits for a thread that the kernel has
+// taken the processor from waits long: it has twice as many threads as processors (docs/memcached.md), unless its user has said something else.
+func (cfg *CNConfig) procs() int {
+	if cfg.Procs == 0 && (cfg.Memcached.Listen != "" || cfg.Redis.Listen != "") && os.Getenv("GOMAXPROCS") == "" {
+		return 2 * runtime.GOMAXPROCS(0)
+	}
+	return cfg.Procs
 }
 
 // serve serves until ctx ends, or the cluster has declared this compute node dead.

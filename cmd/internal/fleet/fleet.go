@@ -35,7 +35,7 @@ type Config struct {
 	Replicated bool
 	CNs        int
 	Policy     string
-	Procs      int // GOMAXPROCS of each compute node
+	Procs      int // GOMAXPROCS of each compute node; 0: DefaultProcs, or what one chooses that serves clients of other systems
 	// Memcached is where the first compute node serves clients of memcached, HOST:PORT; the others have the ports behind it. Empty: none does.
 	Memcached string
 	// Redis is the same for clients of Redis.
@@ -88,6 +88,9 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 			return nil, err
 		}
 		f.MNs = append(f.MNs, c)
+	}
+	if cfg.Procs == 0 && serve == nil && redis == nil {
+		cfg.Procs = DefaultProcs
 	}
 	f.CNs = make([]*Child, cfg.CNs)
 	errs := make([]error, cfg.CNs)

@@ -122,7 +122,7 @@ func cnCommand(env *command.Env) *cli.Command {
 		Flags: net.daemon(slices.Concat(net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), memcachedFlags(&cfg.Memcached), redisFlags(&cfg.Redis), []cli.Flag{
 			command.LockFlag(&cfg.Policy),
 			command.SizeFlag(&cfg.CopyRate, "copy-rate", "0", "at most so much a second is copied to new backups of memory nodes with replicas, by the compute node that does so; 0: as fast as it goes"),
-			command.CountFlag(&cfg.Procs, "procs", 0, 0, 1024, "cores to use at a time (GOMAXPROCS); 0 is all"),
+			command.CountFlag(&cfg.Procs, "procs", 0, 0, 1024, "threads that compute at a time (GOMAXPROCS); 0 is one for each processor, and two with memcached or redis"),
 			command.CountFlag(&net.instance, "instance", 1, 1, 1000, fmt.Sprintf("number of this compute node among those of its host that have the same settings: ports of listen, advertise, http, memcached and redis are %d higher for each before it", portStep)),
 			waitFlag(&cfg.Wait),
 		}, how.flags())),
