@@ -272,7 +272,7 @@ func TestRemoveStoppedEverywhere(t *testing.T) {
 				want(t, err, memory.ErrNotFound)
 			}
 			unused := func(*memory.Entry) (bool, error) { return false, nil }
-			want(t, memory.FreeRetired(h.p, []fabric.MemID{h.r.Memory()}, unused, nil), nil)
+			want(t, memory.FreeRetired(h.p, []fabric.MemID{h.r.Memory()}, whole, unused, nil), nil)
 			e, _, err := h.r.Create(h.p, memory.Spec{Name: "s", Kind: memory.KindStore, Size: 4096})
 			want(t, err, nil)
 			want(t, h.p.Do([]fabric.Op{fabric.Read(e.Addr, b)}), nil)
@@ -301,7 +301,7 @@ func TestDropWritesNothingToMemory(t *testing.T) {
 		p := &stepPort{Port: h.p, k: k, between: func() bool {
 			want(t, memory.Drop(h.p, among, "s", memory.KindStore), nil)
 			unused := func(*memory.Entry) (bool, error) { return false, nil }
-			want(t, memory.FreeRetired(h.p, among, unused, nil), nil)
+			want(t, memory.FreeRetired(h.p, among, whole, unused, nil), nil)
 			var err error
 			other, _, err = h.r.Create(h.p, memory.Spec{Name: "other", Kind: memory.KindStore, Size: h.e.Length})
 			want(t, err, nil)

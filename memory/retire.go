@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/declock/declock/fabric"
 )
@@ -43,31 +44,35 @@ func (r *Region) levelRetired(port fabric.Port) error {
 }
 
 // Retired returns the entries that have been retired and have memory still.
-func (r *Region) Retired(port fabric.Port) ([]Entry, error) { return r.retired(port, nil) }
+func (r *Region) Retired(port fabric.Port) ([]Entry, error) {
+	list, _, err := r.retired(port, nil)
+	return list, err
+}
 
-// retired is Retired. It calls cut, if that is not nil, for entries whose memory somebody was to give back.
-func (r *Region) retired(port fabric.Port, cut func(d *directory, i int, st claimWord) error) ([]Entry, error) {
+// retired is Retired, and returns the entries that are published, too. It calls cut, if that is not nil, for entries whose memory somebody was to give back.
+func (r *Region) retired(port fabric.Port, cut func(d *directory, i int, st claimWord) error) (list, published []Entry, err error) {
 	d := r.directory(port)
 	defer d.free()
 	if err := d.read(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var list []Entry
 	for i := range d.r.plan.entries {
 		st := d.state(i)
 		if st.state() == claimDropping && cut != nil {
 			if err := cut(&d, i, st); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
-		if st.state() != claimKept {
+		if st.state() != claimKept && st.state() != claimPublished {
 			continue
 		}
-		if e, ok := d.retired(i); ok {
+		if e, ok := d.retired(i); ok && st.state() == claimKept {
 			list = append(list, e)
+		} else if ok {
+			published = append(published, e)
 		}
 	}
-	return list, nil
+	return list, published, nil
 }
 
 // retired decodes the retired entry i. The rest of a tree that is gone has another generation than its bytes, and stays.
@@ -214,29 +219,38 @@ func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind) error 
 	return nil
 }
 
-// FreeRetired gives the memory of retired stores and trees back that no compute node uses, or holds: inUse tells that from their first part, live which compute nodes live. The other parts go first.
-func FreeRetired(port fabric.Port, among []fabric.MemID, inUse func(first *Entry) (bool, error), live func(fabric.CNID) bool) error {
-	type retired struct {
-		r *Region
-		e Entry
-	}
-	var all []retired
+// FreeRetired gives the memory of retired stores and trees back that no compute node uses, or holds: inUse tells that from their first part, live which compute nodes live. The other parts go first, for
+// without the first nobody knows that they are not used: those that are not among the memory nodes are waited for, unless whole says of the first that all of its parts are where these are, or gone.
+// Nor is anything given back of what is just being dropped, and has a part that is not retired yet: Drop sees to it.
+func FreeRetired(port fabric.Port, among []fabric.MemID, whole func(first *Entry) bool, inUse func(first *Entry) (bool, error), live func(fabric.CNID) bool) error {
+	var all []retiredPart
+	var published []Entry
 	for _, mn := range among {
 		r, err := Open(port, mn)
 		if err != nil {
 			return err
 		}
-		list, err := r.retired(port, (*directory).clear)
+		list, there, err := r.retired(port, (*directory).clear)
 		if err != nil {
 			return err
 		}
 		for _, e := range list {
-			all = append(all, retired{r, e})
+			all = append(all, retiredPart{r, e})
 		}
+		published = append(published, there...)
 	}
 	for _, x := range all {
 		i, n := x.e.Part()
-		if i != 0 || x.e.Kind != KindStore && x.e.Kind != KindTree {
+		if i != 0 || x.e.Kind != KindStore && x.e.Kind != KindTree || slices.ContainsFunc(published, func(e Entry) bool { return e.Beside(&x.e) }) {
+			continue
+		}
+		parts := []retiredPart{}
+		for _, y := range all {
+			if j, m := y.e.Part(); j > 0 && m == n && y.e.Name == x.e.Name && y.e.Beside(&x.e) {
+				parts = append(parts, y)
+			}
+		}
+		if len(parts) < n-1 && !whole(&x.e) {
 			continue
 		}
 		if used, err := inUse(&x.e); err != nil || used {
@@ -245,27 +259,38 @@ func FreeRetired(port fabric.Port, among []fabric.MemID, inUse func(first *Entry
 			}
 			continue
 		}
-		parts := []retired{}
-		for _, y := range all {
-			if j, m := y.e.Part(); j > 0 && m == n && y.e.Kind == x.e.Kind && y.e.Name == x.e.Name && y.e.id() == x.e.id() {
-				parts = append(parts, y)
-			}
-		}
-		for _, y := range append(parts, x) {
-			err := ErrHeld
-			if by := y.e.Holder(); by == 0 || !live(by) {
-				err = y.r.Free(port, &y.e)
-			}
-			if errors.Is(err, ErrHeld) {
-				break // its holder sees to it
-			}
-			if err != nil {
-				return err
-			}
+		if err := freeParts(port, append(parts, x), live); err != nil {
+			return err
 		}
 	}
 	return nil
 }
+
+// A retiredPart is a retired entry of a region.
+type retiredPart struct {
+	r *Region
+	e Entry
+}
+
+// freeParts gives the memory of parts back, one after another, until one is held.
+func freeParts(port fabric.Port, parts []retiredPart, live func(fabric.CNID) bool) error {
+	for _, y := range parts {
+		err := ErrHeld
+		if by := y.e.Holder(); by == 0 || !live(by) {
+			err = y.r.Free(port, &y.e)
+		}
+		if errors.Is(err, ErrHeld) {
+			return nil // its holder sees to it
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Beside reports whether two entries are parts of the same store or tree.
+func (e *Entry) Beside(other *Entry) bool { return e.Kind == other.Kind && e.id() == other.id() }
 
 // id returns what all parts of a store or tree have in common, and no other has.
 func (e *Entry) id() uint64 {

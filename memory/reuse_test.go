@@ -149,7 +149,7 @@ func TestKeptWhileItIsGivenBack(t *testing.T) {
 				break
 			}
 			unused := func(*memory.Entry) (bool, error) { return false, nil }
-			want(t, memory.FreeRetired(p, []fabric.MemID{r.Memory()}, unused, nil), nil)
+			want(t, memory.FreeRetired(p, []fabric.MemID{r.Memory()}, whole, unused, nil), nil)
 			if used, err := r.Used(p); err != nil || used != before {
 				t.Fatalf("operation %d, crashed %v: %d bytes are used, %d before: %v", k, crashed, used, before, err)
 			}
@@ -172,7 +172,7 @@ func TestHold(t *testing.T) {
 	free := func(what string, there int, live bool) {
 		t.Helper()
 		unused := func(*memory.Entry) (bool, error) { return false, nil }
-		want(t, memory.FreeRetired(other, []fabric.MemID{w.mn}, unused, func(fabric.CNID) bool { return live }), nil)
+		want(t, memory.FreeRetired(other, []fabric.MemID{w.mn}, whole, unused, func(fabric.CNID) bool { return live }), nil)
 		if list, err := w.r.Retired(other); err != nil || len(list) != there {
 			t.Fatalf("%s: %d are retired, want %d: %v", what, len(list), there, err)
 		}

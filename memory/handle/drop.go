@@ -106,18 +106,19 @@ func (h *Handle) leaveDropped(l lock.Locker, view func() fabric.View) error {
 		}
 		g.closed = true
 	}
-	return freeDropped(l, h.of.nodes, view)
+	return h.freeDropped(l, view)
 }
 
-// freeDropped is FreeDropped over a client, which is attached to what serves now: the addresses by which a region is opened do not say of which memory they are, so lock.Do would take
-// it for one that is lost.
-func freeDropped(l lock.Locker, among []fabric.MemID, view func() fabric.View) error {
-	for _, mn := range among {
+// freeDropped is FreeDropped on the memory nodes of a collection: of others it gives back what has all of its parts there. It goes over a client, which is attached to what serves now: the addresses by which
+// a region is opened do not say of which memory they are, so lock.Do would take it for one that is lost.
+func (h *Handle) freeDropped(l lock.Locker, view func() fabric.View) error {
+	for _, mn := range h.of.nodes {
 		if err := lock.Renew(l, mn); err != nil && !errors.Is(err, fabric.ErrNodeDown) {
 			return err
 		}
 	}
-	return FreeDropped(l.Port(), among, view)
+	mine := h.Parts[0].Entry
+	return freeRetired(l.Port(), h.of.nodes, mine.Beside, view)
 }
 
 // owned returns what reports whether an address is in memory of the collection.

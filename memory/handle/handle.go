@@ -327,7 +327,7 @@ func (h *Handle) leave(w *slab.Worker, l lock.Locker, dropped bool) error {
 		}
 	}
 	if dropped {
-		return k.Wrap(freeDropped(l, h.of.nodes, nil))
+		return k.Wrap(h.freeDropped(l, nil))
 	}
 	return nil
 }

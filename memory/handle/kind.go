@@ -116,9 +116,14 @@ func (k *Kind) Drop(port fabric.Port, name string, among []fabric.MemID, view fu
 	return k.Wrap(FreeDropped(port, among, view))
 }
 
-// FreeDropped gives back the memory of all dropped collections, of whatever kind, that no compute node has open any more: after one has crashed that had, say.
+// FreeDropped gives back the memory of all dropped collections, of whatever kind, that no compute node has open any more: after one has crashed that had, say. among are the memory nodes of the
+// cluster: what is on none of them is gone.
 func FreeDropped(port fabric.Port, among []fabric.MemID, view func() fabric.View) error {
-	return memory.FreeRetired(port, among,
+	return freeRetired(port, among, func(*memory.Entry) bool { return true }, view)
+}
+
+func freeRetired(port fabric.Port, among []fabric.MemID, whole func(first *memory.Entry) bool, view func() fabric.View) error {
+	return memory.FreeRetired(port, among, whole,
 		func(first *memory.Entry) (bool, error) { return reclaim.InUse(port, first.Addr, view) },
 		func(cn fabric.CNID) bool { return view == nil || view().Live.Has(cn) })
 }
