@@ -25,8 +25,8 @@ func BenchmarkLocal(b *testing.B) {
 	address := fmt.Sprintf("tcp://%s/test?insecure=true&listen=127.0.0.1:0&dead-after=10s", filepath.Join(dir, "etcd.sock"))
 	startSelf(b, roomyEnv+"="+address+lent)
 	type way struct {
-		get, set func() error
-		acquire  func() error
+		get, set, acquire func() error
+		treeGet, treePut  func() error
 	}
 	var ways [2]way
 	for i, more := range []string{"", lent} {
@@ -43,6 +43,10 @@ func BenchmarkLocal(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+		tree, err := c.Tree(b.Context(), "tree", declock.TreeConfig{})
+		if err != nil {
+			b.Fatal(err)
+		}
 		key, value, dst := fmt.Append(nil, "key ", i), make([]byte, 100), make([]byte, 0, 1024)
 		ways[i] = way{
 			get: func() error { _, err := st.Get(b.Context(), key, dst); return err },
@@ -54,12 +58,14 @@ func BenchmarkLocal(b *testing.B) {
 				}
 				return g.Unlock()
 			},
+			treeGet: func() error { _, err := tree.Get(b.Context(), key, dst); return err },
+			treePut: func() error { return tree.Put(b.Context(), key, value) },
 		}
 	}
-	var took [2][3][]float64
+	var took [2][5][]float64
 	for b.Loop() {
 		for i, w := range ways {
-			for j, f := range []func() error{w.set, w.get, w.acquire} {
+			for j, f := range []func() error{w.set, w.get, w.acquire, w.treePut, w.treeGet} {
 				for range 20 {
 					began := time.Now()
 					if err := f(); err != nil {
@@ -70,7 +76,7 @@ func BenchmarkLocal(b *testing.B) {
 			}
 		}
 	}
-	for j, name := range []string{"set", "get", "lock"} {
+	for j, name := range []string{"set", "get", "lock", "put", "treeget"} {
 		var median [2]float64
 		for i := range ways {
 			slices.Sort(took[i][j])
