@@ -61,7 +61,7 @@ func (u *InUse) EndClose() {
 
 // InUseOf returns the flag that all users of a Locker share; for a Locker without one, a new one.
 func InUseOf(l Locker) *InUse {
-	if o, ok := l.(interface{ InUse() *InUse }); ok {
+	if o, ok := plain(l).(interface{ InUse() *InUse }); ok {
 		return o.InUse()
 	}
 	return new(InUse)

@@ -200,13 +200,13 @@ type Attacher interface {
 
 // Replicated reports whether the memory of a memory node is replicated: when it is down, another may be about to take its place.
 func Replicated(l Locker, mn fabric.MemID) bool {
-	r, ok := l.(interface{ Replicated(mn fabric.MemID) bool })
+	r, ok := plain(l).(interface{ Replicated(mn fabric.MemID) bool })
 	return ok && r.Replicated(mn)
 }
 
 // Renew attaches a client to a memory node as it is now, whatever has been lost: for a client that has nothing there, or knows.
 func Renew(l Locker, mn fabric.MemID) error {
-	a, ok := l.(Attacher)
+	a, ok := plain(l).(Attacher)
 	if !ok {
 		return nil
 	}
@@ -221,7 +221,7 @@ func Renew(l Locker, mn fabric.MemID) error {
 // to it, and nothing of the chain has been executed, it is executed anew. Nothing is executed in memory that is not
 // what it was when the compute node came to know it.
 func Do(l Locker, ops []fabric.Op) error {
-	a, ok := l.(Attacher)
+	a, ok := plain(l).(Attacher)
 	if !ok || len(ops) == 0 {
 		return l.Port().Do(ops)
 	}
@@ -248,7 +248,7 @@ func Do(l Locker, ops []fabric.Op) error {
 
 // Ready is Attacher.Ready, of a Locker that has it.
 func Ready(l Locker, a fabric.Addr) error {
-	if k, ok := l.(Attacher); ok {
+	if k, ok := plain(l).(Attacher); ok {
 		return k.Ready(a)
 	}
 	return nil
@@ -264,7 +264,7 @@ type Leaver interface {
 
 // Left calls Leaver.Left, if a Locker has that: else it returns false.
 func Left(l Locker, begun *uint64, some func(fabric.Addr) bool) bool {
-	k, ok := l.(Leaver)
+	k, ok := plain(l).(Leaver)
 	return ok && k.Left(begun, some)
 }
 
@@ -273,7 +273,7 @@ type Trimmer interface{ Trim() }
 
 // Trim has a Locker forget the operations of its last chains, if it keeps them.
 func Trim(l Locker) {
-	if t, ok := l.(Trimmer); ok {
+	if t, ok := plain(l).(Trimmer); ok {
 		t.Trim()
 	}
 }

@@ -19,13 +19,22 @@ func ForUpdate(l Locker) Upgrader {
 // exclusiveUpdates are the update locks of a Locker that has none.
 type exclusiveUpdates struct{ Locker }
 
+// plain is the Locker under the update locks of ForUpdate: what else it can do, such as to follow memory nodes, it is asked itself.
+func plain(l Locker) Locker {
+	if u, ok := l.(exclusiveUpdates); ok {
+		return u.Locker
+	}
+	return l
+}
+
 func (u exclusiveUpdates) Acquire(h *Hold, r *Request) error {
 	if r.Mode != Update {
 		return u.Locker.Acquire(h, r)
 	}
 	r.Mode = Exclusive
 	err := u.Locker.Acquire(h, r)
-	if r.Mode = Update; h.Held {
+	r.Mode = Update
+	if err == nil { // else the Hold may be one that holds a lock already, in whatever mode
 		h.Mode = Update
 	}
 	return err
