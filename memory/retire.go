@@ -220,7 +220,7 @@ func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind) error 
 }
 
 // FreeRetired gives the memory of retired stores and trees back that no compute node uses, or holds: inUse tells that from their first part, live which compute nodes live. The other parts go first, for
-// without the first nobody knows that they are not used: those that are not among the memory nodes are waited for, unless whole says of the first that all of its parts are where these are, or gone.
+// without the first no client knows that they are not used. If some are not found, the first stays, unless whole says of it that all of its parts are on these memory nodes, or gone.
 // Nor is anything given back of what is just being dropped, and has a part that is not retired yet: Drop sees to it.
 func FreeRetired(port fabric.Port, among []fabric.MemID, whole func(first *Entry) bool, inUse func(first *Entry) (bool, error), live func(fabric.CNID) bool) error {
 	var all []retiredPart

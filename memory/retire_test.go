@@ -10,7 +10,7 @@ import (
 // whole is of a client that looks at all memory nodes.
 func whole(*memory.Entry) bool { return true }
 
-// The first part of what has been dropped goes last: not while another part is on a memory node that is not looked at, nor while one is published still, for then nobody would know that it is not used.
+// The first part of what has been dropped goes last: not while another part is on a memory node that is not looked at, nor while one is published still, for then no client would know that it is not used.
 func TestFirstPartGoesLast(t *testing.T) {
 	c, mn, nodes := cluster(t, 1, 1)
 	mns := []fabric.MemID{mn, c.AddMN(size)}
@@ -43,7 +43,7 @@ func TestFirstPartGoesLast(t *testing.T) {
 	retired("the second part is published", 1, 0)
 	want(t, regions[1].Retire(p, &parts[1]), nil)
 	want(t, memory.FreeRetired(p, mns[:1], other, unused, nil), nil)
-	retired("by one who does not look at the second part's memory node", 1, 1)
+	retired("by a client that does not read the second part's memory node", 1, 1)
 	want(t, memory.FreeRetired(p, mns, other, unused, nil), nil)
-	retired("by one who has found all parts", 0, 0)
+	retired("by a client that has found all parts", 0, 0)
 }

@@ -31,7 +31,7 @@ var (
 	shiftBaselines = []string{"cas-backoff", "mcs", "dslr", "dslr+", "dslr:busy"}
 	shiftOthers    = []string{halfDrTM, "rmarw", "rpc"}
 	allShift       = slices.Concat(shiftBaselines, shiftOthers)
-	// txnBaselines are those in the figures of transactions, where all of DSLR's waits are for a hot lock.
+	// txnBaselines are those in the figures of transactions, which have no other form of DSLR.
 	txnBaselines = []string{"cas-backoff", "mcs", "dslr", halfDrTM, "rmarw"}
 )
 

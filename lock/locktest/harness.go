@@ -237,8 +237,8 @@ func (e *env) dataAt(i int) fabric.Addr { return fabric.At(0, dataBase+uint64(i)
 // flag returns the address of a word for tests to meet by.
 func (e *env) flag(i int) fabric.Addr { return fabric.At(0, memory-4096+uint64(i)*64) }
 
-// full asks for as many rounds on a Slow cluster as on others, and for variants on all.
-var full = flag.Bool("locktest.full", false, "as many rounds over TCP as on shared memory, and variants of a lock everywhere")
+// full asks for as many rounds on a Slow cluster as on others, and for all forms of a lock everywhere.
+var full = flag.Bool("locktest.full", false, "as many rounds over TCP as on shared memory, and all forms of a lock everywhere")
 
 // A Slow cluster goes through the kernel with each operation: what repetitions see of a lock, they see on the others, too.
 type Slow interface{ Slow() }

@@ -70,9 +70,9 @@ func All(t *testing.T, seeds uint64, m Mechanism) {
 	t.Run("tcp", func(t *testing.T) { Run(t, TCP(), m) })
 }
 
-// Variant is All for a variant of a mechanism, of which another form runs everywhere: in virtual time only, but with -locktest.full.
-func Variant(t *testing.T, seeds uint64, m Mechanism) {
-	if *full {
+// Form is All for one of several forms of a mechanism: those that differ little from one that runs everywhere run in virtual time only, but with -locktest.full.
+func Form(t *testing.T, seeds uint64, m Mechanism, everywhere bool) {
+	if everywhere || *full {
 		All(t, seeds, m)
 		return
 	}

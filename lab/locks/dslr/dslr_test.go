@@ -38,11 +38,7 @@ func TestConformance(t *testing.T) {
 		if cfg.Plain {
 			m.FreeOps[0] = 1
 		}
-		suite := locktest.Variant
-		if name == "dynamic" || name == "truncated" { // those of the paper
-			suite = locktest.All
-		}
-		t.Run(name, func(t *testing.T) { suite(t, 3, m) })
+		t.Run(name, func(t *testing.T) { locktest.Form(t, 3, m, name == "dynamic" || name == "truncated") })
 	}
 }
 

@@ -74,7 +74,7 @@ func (r *rig) some(n int) {
 	}
 }
 
-// recovered checks that nobody leads a recovery, or waits for the end of one.
+// recovered checks that no machine leads a recovery, or waits for the end of one.
 func (r *rig) recovered(when string) {
 	r.t.Helper()
 	for i, p := range r.pools {

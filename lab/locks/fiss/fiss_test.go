@@ -30,11 +30,7 @@ func TestConformance(t *testing.T) {
 	for name, cfg := range map[string]fiss.Config{"tokens": {}, "plain": {Plain: true}, "most locks at servers": {Locks: 1, Server: server.Config{Homes: 2}},
 		"locks at machines": local(fiss.Config{})} {
 		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start}
-		suite := locktest.Variant
-		if name == "tokens" || name == "most locks at servers" {
-			suite = locktest.All
-		}
-		t.Run(name, func(t *testing.T) { suite(t, 3, m) })
+		t.Run(name, func(t *testing.T) { locktest.Form(t, 3, m, name == "tokens" || name == "most locks at servers") })
 	}
 }
 

@@ -22,11 +22,7 @@ func join(cfg netlock.Config) locktest.Join[*netlock.Locker] {
 func TestConformance(t *testing.T) {
 	for name, cfg := range map[string]netlock.Config{"tokens": {}, "plain": {Plain: true}, "short queues": {Queue: 6, Slots: 16}, "most locks at the server": {Locks: 1}, "no lock on the switch": {Hot: []fabric.Addr{}}} {
 		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start}
-		suite := locktest.Variant
-		if name == "tokens" || name == "short queues" {
-			suite = locktest.All
-		}
-		t.Run(name, func(t *testing.T) { suite(t, 3, m) })
+		t.Run(name, func(t *testing.T) { locktest.Form(t, 3, m, name == "tokens" || name == "short queues") })
 	}
 }
 

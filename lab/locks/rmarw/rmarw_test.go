@@ -26,11 +26,7 @@ func TestConformance(t *testing.T) {
 		"modes that pass": {Writers: 2, Readers: 8}, // no more than its readers hold the lock together in a test
 	} {
 		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start, Corrupt: []byte{7: 0xff, 15: 0x40}}
-		suite := locktest.Variant
-		if name == "tokens" {
-			suite = locktest.All
-		}
-		t.Run(name, func(t *testing.T) { suite(t, 3, m) })
+		t.Run(name, func(t *testing.T) { locktest.Form(t, 3, m, name == "tokens") })
 	}
 }
 

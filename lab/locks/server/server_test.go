@@ -49,11 +49,7 @@ func TestConformanceNear(t *testing.T) {
 				locktest.Run(t, locktest.Sim(1), m)
 				return
 			}
-			suite := locktest.Variant
-			if name == "servers on two nodes" {
-				suite = locktest.All
-			}
-			suite(t, 3, m)
+			locktest.Form(t, 3, m, name == "servers on two nodes")
 		})
 	}
 }

@@ -43,11 +43,7 @@ func TestConformance(t *testing.T) {
 		if v.cfg.Plain {
 			m.FreeOps[0] = 1
 		}
-		suite := locktest.Variant
-		if name == "default" {
-			suite = locktest.All
-		}
-		t.Run(name, func(t *testing.T) { suite(t, 2, m) })
+		t.Run(name, func(t *testing.T) { locktest.Form(t, 2, m, name == "default") })
 	}
 }
 

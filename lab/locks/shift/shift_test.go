@@ -32,11 +32,7 @@ func TestConformance(t *testing.T) {
 	} {
 		m := locktest.Mechanism{Layout: shift.Layout, Start: join(cfg).Start, Atomic16: true, LeaseNs: 10 * fabric.Millisecond, FreeOps: [2]uint64{1, 1},
 			StaleHolds: true, Corrupt: []byte{3: 0xff, 15: 0}}
-		suite := locktest.Variant
-		if name == "letter" || name == "artifact" {
-			suite = locktest.All
-		}
-		t.Run(name, func(t *testing.T) { suite(t, 3, m) })
+		t.Run(name, func(t *testing.T) { locktest.Form(t, 3, m, name == "letter" || name == "artifact") })
 	}
 }
 
