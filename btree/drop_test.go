@@ -119,3 +119,71 @@ func TestDroppedWhileItWaits(t *testing.T) {
 type leaver struct{ lock.Locker }
 
 func (leaver) Left(*uint64, func(fabric.Addr) bool) bool { return true }
+
+// Blocks on a missing part have become free, for which others look when the compute node has left the cluster: it stays registered when it closes the tree, and says that some are lost. If the tree has
+// been dropped it lets go of it, whether it finds that when it closes it, or later.
+func TestDroppedWithBlocksOnAMissingPart(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 4<<20, 2)
+		q := w.port(0)
+		before := w.freeBytes(q)
+		first := w.client(0, w.open(0, w.config()))
+		for i := range 40 {
+			wantErr(t, "put", first.Put(keyOf(i), large(i)), nil)
+		}
+		wantErr(t, "leave", first.Leave(), nil)
+		w.c.KillMN(w.mns[1])
+		tree := w.open(1, w.config())
+		c := w.client(1, tree)
+		for i := range 40 {
+			if err := c.Put(keyOf(i), large(i+1)); err != nil {
+				wantErr(t, "put", err, fabric.ErrNodeDown)
+			}
+		}
+		lost := c.Found().Lost
+		if lost == 0 {
+			t.Fatal("nothing that is replaced was on the memory node that is down")
+		}
+		w.c.RestartServer(w.mns[1])
+		q = w.port(0)
+		p := w.port(1)
+		l := leaver{cas.New(p, cas.Config{Plain: true})}
+		c, err := tree.Client(l)
+		wantErr(t, "client", err, nil)
+		if later {
+			if wantErr(t, "leave", c.Leave(), nil); c.Found().Lost != lost {
+				t.Fatalf("%d blocks are lost, want %d", c.Found().Lost, lost)
+			}
+		}
+		wantErr(t, "drop", Trees.Drop(q, "test", w.mns, w.cns[0].View), nil)
+		if w.freeBytes(q) == before {
+			t.Fatal("the memory is given back, and a compute node has it open")
+		}
+		if later {
+			_, err := c.ReclaimStep(w.cns[1].View)
+			wantErr(t, "tend", err, ErrDropped)
+			for done := false; !done; wantErr(t, "pause", p.Pause(p.Now()+100*fabric.Millisecond), nil) {
+				done, err = tree.LetGo(l, w.cns[1].View)
+				wantErr(t, "let go", err, nil)
+			}
+		} else {
+			wantErr(t, "leave", c.Leave(), nil)
+		}
+		if got := w.freeBytes(q); got != before {
+			t.Errorf("found later: %v: %d bytes are free, want %d", later, got, before)
+		}
+	}
+}
+
+// freeBytes returns how much of the memory nodes no client has.
+func (w *world) freeBytes(p fabric.Port) (sum uint64) {
+	w.t.Helper()
+	for _, mn := range w.mns {
+		r, err := memory.Open(p, mn)
+		wantErr(w.t, "region", err, nil)
+		pages, err := r.Pages(p)
+		wantErr(w.t, "pages", err, nil)
+		sum += pages.Free()
+	}
+	return sum
+}

@@ -1,6 +1,7 @@
 package objstore
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -187,5 +188,74 @@ func TestLetGoThatFailsIsDoneAgain(t *testing.T) {
 			t.Errorf("chain %d has failed: let go: %v, %d bytes are free, want %d", k, done, got, before)
 		}
 		all = left >= 0
+	}
+}
+
+// A compute node that keeps its registration when it closes a store, since it has lost blocks, lets go of it if it has been dropped before, whether it knows that or not.
+func TestLeaveOfADroppedStoreWithLostBlocks(t *testing.T) {
+	for _, how := range []string{"unknown", "known", "later"} {
+		w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 2, 4<<20, 2)
+		p := w.port(0)
+		before := w.freeBytes(p)
+		c := w.client(1, w.open(1, w.config()))
+		c.s.h.Member.Lose(0, 1)
+		if how == "later" {
+			wantErr(t, how+": leave", c.Leave(), nil)
+		}
+		wantErr(t, how+": drop", Stores.Drop(p, "test", w.mns, w.cns[0].View), nil)
+		if w.freeBytes(p) == before {
+			t.Errorf("%s: memory is given back of which a client may use some yet", how)
+		}
+		if how == "known" {
+			c.s.MarkDropped()
+		}
+		wantErr(t, how+": leave", c.Leave(), nil)
+		if got := w.freeBytes(p); got != before {
+			t.Errorf("%s: %d bytes are free, want %d", how, got, before)
+		}
+	}
+}
+
+// A compute node of which a chain fails, whichever it is, while it closes a dropped store closes it again. Meanwhile another gives the memory back, if it can, and it becomes something else: none of that is changed.
+func TestLeaveThatFailsIsDoneAgain(t *testing.T) {
+	for k, all := 0, false; !all; k++ {
+		w := newWorld(t, sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop}, 1, 4<<20, 2)
+		p := w.port(0)
+		before := w.freeBytes(p)
+		s := w.open(1, w.config())
+		c := w.client(1, s)
+		wantErr(t, "drop", Stores.Drop(p, "test", w.mns, w.cns[0].View), nil)
+		left := k
+		c, err := s.Client(shyLocker{leaver{c.l}, shy{c.port, &left}})
+		if err == nil {
+			err = c.Leave()
+		}
+		all = left >= 0
+		if all || c == nil || err == nil {
+			continue
+		}
+		wantErr(t, "free", handle.FreeDropped(p, w.mns, w.cns[0].View), nil)
+		var want []byte
+		part := s.h.Parts[0]
+		freed := w.freeBytes(p) == before
+		if freed {
+			e, _, err := part.Region.Create(p, memory.Spec{Name: "locks", Kind: memory.KindLocks, Size: part.Entry.Length, Align: 4096})
+			wantErr(t, "locks", err, nil)
+			if e.Addr != part.Base {
+				t.Fatalf("locks are at %v, the store was at %v", e.Addr, part.Base)
+			}
+			want = bytes.Repeat([]byte{0x7f}, int(e.Length)) // a round that is under way, and records that are not open
+			w.c.Poke(e.Addr, want)
+		}
+		wantErr(t, "leave again", c.Leave(), nil)
+		if got := w.freeBytes(p); !freed && got != before {
+			t.Errorf("chain %d has failed: %d bytes are free, want %d", k, got, before)
+		}
+		if got := make([]byte, len(want)); freed {
+			w.c.Peek(part.Base, got)
+			if !bytes.Equal(got, want) {
+				t.Errorf("chain %d has failed: what has the memory of the store is changed", k)
+			}
+		}
 	}
 }

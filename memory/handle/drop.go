@@ -95,12 +95,8 @@ func (h *Handle) leaveDropped(l lock.Locker, view func() fabric.View) error {
 		return nil // no other compute node waits for this one
 	}
 	if g := &h.of.letting; !g.closed {
-		end := h.Member.LetGo
-		if g.left {
-			end = h.Member.LetGoAgain
-		}
 		g.left = true // whatever comes of it: the memory may be another's as soon as the record may be clear
-		err := h.endRegistration(l, end)
+		err := h.endRegistration(l, h.Member.LetGo)
 		if err != nil && !errors.Is(err, lock.ErrMemoryLost) { // else the registration is gone with the memory
 			return err
 		}

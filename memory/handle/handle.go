@@ -59,7 +59,7 @@ type Handle struct {
 	Survivors bool
 
 	of        *Collection
-	forgotten atomic.Bool   // blocks on missing parts have become free, and are in no list
+	forgotten atomic.Uint32 // blocks on missing parts that have become free, and are in no list
 	current   atomic.Uint32 // Seen when all parts are there, and Unseen until then
 	walked    walked
 	opened    bool // clients may have it: parts that come now are used by others at once
@@ -310,26 +310,42 @@ func (h *Handle) LeaveUnused(l lock.Locker) error {
 	return h.leave(&w, l, h.of.Dropped())
 }
 
-// leave ends the registration, when the free lists have been given back. dropped: this compute node knows that the collection has been dropped.
-func (h *Handle) leave(w *slab.Worker, l lock.Locker, dropped bool) error {
-	if err := h.settle(l); err != nil {
+// leave ends the registration, when the free lists have been given back. dropped: this compute node knows that the collection has been dropped. Else the registration stays if there are blocks for which
+// others look when this compute node has left the cluster: those that are lost, or forgotten.
+func (h *Handle) leave(w *slab.Worker, l lock.Locker, dropped bool) (err error) {
+	k := h.of.kind
+	if !dropped && (h.forgotten.Load() > 0 || h.Member.Found().Lost > 0) {
+		if dropped, err = h.dropped(w); err != nil || !dropped {
+			return err
+		}
+	}
+	if err = h.settle(l); err != nil {
 		return err
 	}
-	k := h.of.kind
-	if err := h.endRegistration(l, h.Member.Leave); err != nil {
+	end := h.Member.Leave
+	if dropped {
+		end = h.Member.LetGo
+	}
+	if err = h.endRegistration(l, end); err != nil {
 		return k.Wrap(err)
 	}
 	if !dropped {
 		// A drop says so before it looks at the registrations: if it has found this one, that is seen here.
-		var err error
-		if dropped, err = h.Parts[0].Heap.Dropped(w); err != nil {
-			return k.Wrap(err)
-		}
+		dropped, err = h.dropped(w)
 	}
+	if err != nil || !dropped {
+		return err
+	}
+	return k.Wrap(h.freeDropped(l, nil))
+}
+
+// dropped asks whether the collection has been dropped, and notes it.
+func (h *Handle) dropped(w *slab.Worker) (bool, error) {
+	dropped, err := h.Parts[0].Heap.Dropped(w)
 	if dropped {
-		return k.Wrap(h.freeDropped(l, nil))
+		h.of.MarkDropped()
 	}
-	return nil
+	return dropped, h.of.kind.Wrap(err)
 }
 
 // settle has a chain executed on the memory node of each part. What this compute node has posted there before, with whatever outcome, is over then

@@ -72,7 +72,7 @@ func (h *Handle) takeInBeside(l lock.Locker, open Opener) {
 		_ = h.openMissing(l, 0, open) // an operation that needs a part returns why it is missing
 		h.of.turn.End()
 	}
-	if h.Whole() && h.forgotten.Swap(false) {
+	if h.Whole() && h.forgotten.Swap(0) > 0 {
 		h.Member.Force()
 	}
 }
@@ -80,7 +80,7 @@ func (h *Handle) takeInBeside(l lock.Locker, open Opener) {
 // Forget gives up a block on a missing part, to which nothing leads any more. It is found when the part is there.
 func (h *Handle) Forget(part int, off64 uint64) {
 	h.Member.Touch(part, off64)
-	h.forgotten.Store(true)
+	h.forgotten.Add(1)
 }
 
 // Down is the error of an operation that needs a missing part.

@@ -286,7 +286,7 @@ func (s *Session) drain() error {
 	return s.hooks.Handle().giveLists(s.work)
 }
 
-// Leave is Drain, and ends this compute node's registration.
+// Leave is Drain, and ends this compute node's registration, unless Found has Lost: then it stays until the compute node leaves the cluster, or the collection is dropped.
 func (s *Session) Leave() error {
 	k := &s.hooks
 	if err := s.Begin(); err != nil {
@@ -301,7 +301,7 @@ func (s *Session) Leave() error {
 		return err
 	}
 	h := k.Handle()
-	if !h.Registered() || !dropped && h.forgotten.Load() { // what is forgotten, others look for when this compute node has left the cluster
+	if !h.Registered() {
 		return nil
 	}
 	return h.leave(s.work, s.l, dropped)
@@ -349,8 +349,13 @@ func (s *Session) Others() ([]fabric.CNID, error) {
 	return list, h.of.kind.Wrap(err)
 }
 
-// Found returns what this compute node has found as the leader of rounds.
-func (s *Session) Found() reclaim.Found { return s.hooks.Handle().Member.Found() }
+// Found returns what this compute node has found as the leader of rounds. Lost are also the blocks on missing parts that nothing leads to any more.
+func (s *Session) Found() reclaim.Found {
+	h := s.hooks.Handle()
+	f := h.Member.Found()
+	f.Lost += uint64(h.forgotten.Load())
+	return f
+}
 
 // An owner is the collection as package reclaim sees it, over a client that does nothing else meanwhile.
 type owner struct {

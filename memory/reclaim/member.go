@@ -55,7 +55,8 @@ type Member struct {
 	asked mark     // the step for which it waits for operations under way
 	held  snapshot // what was in its lists when it was asked
 
-	lead *leading // the round that it leads
+	lead    *leading // the round that it leads
+	closing bool     // its record may be closed, by Leave or LetGo
 
 	view   uint64      // epoch of the view that was looked at last
 	look   fabric.Time // when to look at all records again
@@ -114,7 +115,7 @@ func (m *Member) Join(port fabric.Port, base fabric.Addr, there func() error) er
 	if int(m.cn) >= maxNodes || m.cn == 0 {
 		return fmt.Errorf("reclaim: %v has no record", m.cn)
 	}
-	m.incarnation = incarnation(port.Rand()) & incarnationMask
+	m.incarnation, m.closing = incarnation(port.Rand())&incarnationMask, false
 	err := m.change(port.Do, there, func(old recordWord) (recordWord, bool) {
 		return makeRecord(old.open() || old.owes(), m.incarnation, 0), true // if it is open, one with this number has crashed
 	}, nil)
@@ -137,7 +138,7 @@ func (m *Member) Undoing() *Member {
 // Retract undoes a Join, if it has registered the compute node. there, if not nil, is as for Join: without it the memory may be something else already, and foretell is nil.
 func (m *Member) Retract(do func([]fabric.Op) error, there func() error, foretell Foretell) error {
 	m.forget()
-	return m.change(do, there, m.closing, foretell)
+	return m.change(do, there, m.toClosed, foretell)
 }
 
 // A Put makes the word at an address at the backups what it is to be at the primary next. there is as for Join. again: the primary or the backups are others by now, and all is to be done again.
@@ -150,8 +151,8 @@ type Foretell func() (Put, error)
 // mostAgain bounds how often a record is read again because the memory nodes have changed.
 const mostAgain = 16
 
-// closing returns what the record is to be when the registration ends: false if it is not open, or another's.
-func (m *Member) closing(w recordWord) (recordWord, bool) {
+// toClosed returns what the record is to be when the registration ends: false if it is not open, or another's.
+func (m *Member) toClosed(w recordWord) (recordWord, bool) {
 	return w.closed(), w.open() && w.incarnation() == m.incarnation
 }
 
@@ -259,27 +260,23 @@ func (m *Member) Leave(do func([]fabric.Op) error, foretell Foretell) error {
 
 // LetGo is Leave for a store or tree that has been dropped: lost blocks do not count, since nothing that this compute node was at can take
 // effect any more.
+//
+// If either has failed, the record may be closed, and the memory something else, in which no word is this record: the next touches nothing but the record.
 func (m *Member) LetGo(do func([]fabric.Op) error, foretell Foretell) error {
 	m.lead = nil
-	for {
+	for !m.closing {
 		w, err := m.loadRound(do)
 		if err != nil {
 			return err
 		}
 		if !w.active() {
-			break
-		}
-		if _, err := m.swapRound(do, w, w.ended()); err != nil {
+			m.closing = true
+		} else if _, err := m.swapRound(do, w, w.ended()); err != nil {
 			return err
 		}
 	}
 	m.forget()
-	return m.change(do, nil, m.closing, foretell)
-}
-
-// LetGoAgain is LetGo after one that has failed: the record may be closed, and the memory something else, in which no word is this record. It touches nothing but the record.
-func (m *Member) LetGoAgain(do func([]fabric.Op) error, foretell Foretell) error {
-	return m.change(do, nil, m.closing, foretell)
+	return m.change(do, nil, m.toClosed, foretell)
 }
 
 func (m *Member) loadRound(do func([]fabric.Op) error) (roundWord, error) {
