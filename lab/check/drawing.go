@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lab/oracle"
 	"github.com/declock/declock/lab/picture"
 	"github.com/declock/declock/lock"
@@ -104,16 +105,9 @@ func (t *tap) drawEnd(p fabric.Port, what string) {
 	}
 }
 
-// hierLocker is what hier.Locker has for users of stores and trees.
-type hierLocker interface {
-	lock.Keeper
-	lock.Attacher
-	lock.Leaver
-}
-
-// A noting Locker records where the locks of a store or tree are, and their holders: for reports and pictures.
+// A noting Locker records where the locks of a store or tree are, and their holders: for reports and pictures. It has all that a hier.Locker has: else a run that is traced would be another.
 type noting struct {
-	hierLocker
+	*hier.Locker
 	tap *tap
 }
 
@@ -122,7 +116,7 @@ func (n *noting) Acquire(h *lock.Hold, r *lock.Request) error {
 	name := n.tap.find(r.Lock)
 	e := oracle.Event{Kind: oracle.Requested, Client: n.Port().ID(), Lock: r.Lock.In(0), Mode: r.Mode}
 	n.note(&e, name)
-	err := n.hierLocker.Acquire(h, r)
+	err := n.Locker.Acquire(h, r)
 	if e.Kind, e.Token = oracle.Granted, h.Token; err != nil {
 		e.Kind, e.Err = oracle.Refused, err
 	}
@@ -135,7 +129,7 @@ func (n *noting) Release(h *lock.Hold, before []fabric.Op) error {
 	e := oracle.Event{Kind: oracle.Releasing, Client: n.Port().ID(), Lock: h.Lock.In(0), Mode: h.Mode}
 	name := n.tap.find(h.Lock)
 	n.note(&e, name)
-	err := n.hierLocker.Release(h, before)
+	err := n.Locker.Release(h, before)
 	e.Kind, e.Err = oracle.Released, err
 	n.note(&e, name)
 	return err
@@ -202,3 +196,9 @@ func (r Rerun) Picture() (*Rerunning, *picture.Trace) {
 	}
 	return out, t
 }
+
+// What package lock asks a Locker for besides: one without Replicated does not wait for memory that is being replaced.
+var _ interface {
+	Replicated(mn fabric.MemID) bool
+	lock.Trimmer
+} = (*noting)(nil)

@@ -7,6 +7,13 @@ import (
 	"github.com/declock/declock/objstore"
 )
 
+// hierLocker is what a hier.Locker has for users of stores and trees whose memory is not replicated.
+type hierLocker interface {
+	lock.Keeper
+	lock.Attacher
+	lock.Leaver
+}
+
 // A hurried Locker has a Port on whose clock a second passes in secondNs, from the second 1 on, so that objects
 // expire while a scenario lasts. Only the store reads that clock; the Locker itself has its own Port. A pause takes as long as on
 // any other Port.
