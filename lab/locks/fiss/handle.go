@@ -21,7 +21,7 @@ func (p *Pool) handle(port fabric.Port, m *fabric.Message) {
 		p.receive(port, m)
 		return
 	case m.Kind == msgLook && p.view != nil:
-		p.presume(port)
+		p.presume(port, m.Body[2])
 		return
 	case m.Kind >= msgRound && m.Kind <= msgResume:
 		p.recovers(port, m)

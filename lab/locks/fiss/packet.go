@@ -55,7 +55,7 @@ const (
 
 	msgAck  = baseline.MsgFissAck     // between machines: which frame comes next (link.go)
 	msgWake = baseline.MsgFissAck + 1 // to a client of the own machine: something has happened to what it waits for
-	msgLook = baseline.MsgFissAck + 2 // between machines, to the first: nodes have gone, which it may not know
+	msgLook = baseline.MsgFissAck + 2 // between machines, to the first: nodes have gone, by a View.Epoch
 )
 
 // No other lock has these kinds.

@@ -32,7 +32,7 @@ type Pool struct {
 	links map[fabric.CNID]*link
 
 	// Of recoveries. The View.Epoch when this machine joined; the last round that it has taken part in; whether it waits for the end of that; View.Lost, View.Epoch, and the incarnation of each live node (0: none has
-	// the number), when it looked last; the View.Epoch that has shown that a node has gone, who was there before, so knows it, too, and the one until which that has been made up for.
+	// the number), when it looked last; the View.Epoch that has shown that a node has gone, here or to another, and the one until which that has been made up for.
 	since     uint64
 	round     uint64
 	stopped   bool
@@ -40,7 +40,6 @@ type Pool struct {
 	looked    uint64
 	last      [int(fabric.MaxCN) + 1]uint64
 	gone      uint64
-	knows     fabric.CNSet
 	recovered uint64
 	lead      *recovery // nil: another machine leads, or none
 	led       uint64    // the last round that this machine has led: never again, for machines have paused in it
@@ -68,7 +67,7 @@ func NewPool(n fabric.Node, cfg Config) *Pool {
 	p.look()
 	p.gone = 0
 	if v.Lost > 0 { // others may not have made up for that
-		p.gone, p.knows, p.late = v.Epoch, v.Live, true
+		p.gone, p.late = v.Epoch, true
 	}
 	return p
 }

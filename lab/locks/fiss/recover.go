@@ -14,7 +14,7 @@ import (
 //
 // Only holds are rebuilt. After the recovery a machine asks anew for what its clients wait for, and releases what they have released meanwhile.
 //
-// All machines know when a node has gone that they have seen. One that has joined later in the lowest number is told by others, and what none of them has seen the switch tells: it is closed then.
+// All machines know when a node has gone that they have seen. They tell the lowest, which may have come, or made its Pool, since; what none of them has seen the switch tells: it is closed then.
 //
 // A machine takes part in a round only if its leader has paused it: so each number of a machine has one incarnation in a round. A machine that joins later begins a round of its
 // own; before the first recovery the switch knows machines by the incarnation that their ACQUIREs name.
@@ -67,14 +67,16 @@ func (p *Pool) viewed(port fabric.Port) {
 	p.look()
 	v := p.view()
 	switch first, any := p.machines().Next(0); {
-	case p.lead != nil && p.lead.epoch >= p.gone:
+	case p.lead != nil && (p.lead.epoch >= p.gone || v.Epoch < p.gone):
 		p.lead.due = min(p.lead.due, port.Now()) // the switch may be back
 	case p.lead != nil: // it may have begun that round, which nobody else leads
 		p.lead = &recovery{epoch: v.Epoch, round: p.lead.round}
-	case p.gone > p.recovered && first == p.cn:
+	case p.gone <= p.recovered || v.Epoch < p.gone: // the view comes that shows that
+		return
+	case first == p.cn:
 		p.lead = &recovery{epoch: v.Epoch} // round 0 asks which is the last
-	case p.gone > p.recovered && any && !p.knows.Has(first):
-		p.send(port, fabric.AgentOf(first), msgLook)
+	case any:
+		p.send(port, fabric.AgentOf(first), msgLook, 0, 0, p.gone)
 		return
 	default:
 		return
@@ -82,10 +84,12 @@ func (p *Pool) viewed(port fabric.Port) {
 	p.leads(port)
 }
 
-// presume takes it that nodes had gone before this machine joined, and that none is left that has noticed.
-func (p *Pool) presume(port fabric.Port) {
-	p.gone, p.knows = max(p.gone, p.since), fabric.CNSet{}
-	p.viewed(port)
+// presume takes it that nodes had gone by a view, and that this machine may not have noticed.
+func (p *Pool) presume(port fabric.Port, epoch uint64) {
+	if epoch > p.gone {
+		p.gone = epoch
+		p.viewed(port)
+	}
 }
 
 // look notes which nodes are live, and whether one has gone since it last did: another may have its number by now. It may have come since, too: that is two changes of the view
@@ -94,7 +98,6 @@ func (p *Pool) look() {
 	v := p.view()
 	changed, unseen := v.Lost != p.lost, int64(v.Epoch-p.looked)
 	p.lost, p.looked = v.Lost, v.Epoch
-	var same fabric.CNSet
 	for i := range p.last {
 		now := uint64(0)
 		switch cn := fabric.CNID(i); {
@@ -108,16 +111,10 @@ func (p *Pool) look() {
 			unseen--
 		}
 		changed = changed || p.last[i] != 0 && p.last[i] != now
-		if now != 0 && p.last[i] == now {
-			same.Add(fabric.CNID(i))
-		}
 		p.last[i] = now
 	}
 	if changed || unseen > 1 {
-		p.gone, p.knows = v.Epoch, same
-	}
-	for i := range same {
-		p.knows[i] &= same[i]
+		p.gone = v.Epoch
 	}
 }
 
@@ -223,7 +220,7 @@ func (p *Pool) hearsOfRound(port fabric.Port, m *fabric.Message) {
 	switch r := p.lead; {
 	case r == nil && round > p.round && m.Body[5] != 0:
 		if p.view != nil && p.gone <= p.recovered && !p.leading(by, m.Body[4]) {
-			p.presume(port)
+			p.presume(port, p.since)
 		}
 	case r == nil && round > p.round: // it has joined since
 		p.missed(port)
@@ -235,7 +232,7 @@ func (p *Pool) hearsOfRound(port fabric.Port, m *fabric.Message) {
 		p.all(port, r.machines, msgPause, 0, 0, round)
 	case r.step != begins && m.Body[5] != 0 && p.leading(by, m.Body[4]): // that one will pause this machine, unless it does not know it: then its round ends first
 	default: // another leads it, and will pause this machine unless it has failed; or the switch has failed since
-		*r = recovery{epoch: r.epoch, round: max(round, p.led) + 1}
+		*r = recovery{epoch: r.epoch, round: round + 1}
 		p.leads(port)
 	}
 }

@@ -141,6 +141,7 @@ func TestReleasedWhilePaused(t *testing.T) {
 	r.release(0, holder)
 	gives := r.ask(0, 2, lock.Exclusive)
 	r.pools[0].giveUp(r.port(0, 2), gives)
+	r.want("at once", map[*ticket]phase{gives: idle})
 	r.settle()
 	r.want("after", map[*ticket]phase{waits: holds, gives: idle})
 }
