@@ -64,6 +64,7 @@ type StoreRound struct {
 	Round, First int
 	Limit        time.Duration // of each operation
 	Trees        bool          // instead of stores
+	Pause        time.Duration // the most between operations
 }
 
 // A loaded is a store or a tree.
@@ -141,7 +142,7 @@ func (w *StoreWorker) Start(r StoreRound, _ *struct{}) error {
 		for range failoverClients {
 			id := r.First
 			r.First++
-			w.running.Go(func() { w.client(id, number, x, r.Limit) })
+			w.running.Go(func() { w.client(id, number, x, &r) })
 		}
 	}
 	return nil
@@ -155,7 +156,7 @@ func (w *StoreWorker) Stop(_ struct{}, ops *[]storeOp) error {
 	return nil
 }
 
-func (w *StoreWorker) client(id, number int, x loaded, limit time.Duration) {
+func (w *StoreWorker) client(id, number int, x loaded, r *StoreRound) {
 	var ops []storeOp
 	for n := 0; !w.over.Load(); n++ {
 		o := storeOp{Client: id, Number: number, Key: rand.IntN(failoverKeys), Value: fmt.Sprintf("%d.%d,", id, n)}
@@ -167,7 +168,7 @@ func (w *StoreWorker) client(id, number int, x loaded, limit time.Duration) {
 				o.Value += strings.Repeat("x", rand.IntN(1000))
 			}
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		ctx, cancel := context.WithTimeout(context.Background(), r.Limit)
 		o.Began = boottime.Now()
 		err := o.do(ctx, x)
 		o.Ended = boottime.Now()
@@ -176,7 +177,7 @@ func (w *StoreWorker) client(id, number int, x loaded, limit time.Duration) {
 			o.Err = err.Error()
 		}
 		ops = append(ops, o)
-		time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
+		time.Sleep(rand.N(r.Pause))
 		if errors.Is(err, fabric.ErrFenced) || errors.Is(err, declock.ErrClosed) {
 			break
 		}

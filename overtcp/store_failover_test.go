@@ -59,7 +59,7 @@ func (l *storeLoad) begin() {
 	l.t.Helper()
 	l.round++
 	for i, w := range l.workers {
-		if err := w.Call("StoreWorker.Start", StoreRound{l.round, 100 * i, storeOpLimit, l.trees}, nil); err != nil {
+		if err := w.Call("StoreWorker.Start", StoreRound{l.round, 100 * i, storeOpLimit, l.trees, *storePause}, nil); err != nil {
 			l.t.Fatal(err)
 		}
 	}
