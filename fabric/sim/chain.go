@@ -183,8 +183,11 @@ func (p *Port) awaits(ch *Chain) bool {
 func (p *Port) waitChain(ch *Chain) error {
 	for giveUp := fabric.Time(0); ch.state != chainDone; {
 		p.waitFor = ch.index
-		if p.blockInTime(WaitChain, &giveUp) {
+		if p.inHaste() && p.overdue(&giveUp) {
 			return p.stats.CountError(p.leave(ch))
+		}
+		if t := p.blocks(WaitChain); t != nil {
+			t.goesOn(t.yield(struct{}{}))
 		}
 	}
 	if ch.err == nil && !p.node.leased(ch.ops[0].Addr.MN()) {
@@ -222,9 +225,10 @@ func (p *Port) postTo(to lane, ops []fabric.Op) (*Chain, error) {
 		return nil, err
 	}
 	for giveUp := fabric.Time(0); p.inflight >= p.c.nic.SendQueue; {
-		if p.blockInTime(WaitRoom, &giveUp) {
+		if p.inHaste() && p.overdue(&giveUp) {
 			return nil, &fabric.ChainError{Op: ops[0], Err: fmt.Errorf("sim: no room for a chain: %w", p.reason())}
 		}
+		p.block(WaitRoom)
 	}
 	if p.closed { // meanwhile
 		return nil, fabric.ErrClosed
@@ -547,6 +551,8 @@ func (p *Port) landed(ch *Chain) {
 // completed notes that a chain has completed, which its client learns by Wait.
 func (c *Cluster) completed(ch *Chain) {
 	c.note(StepComplete, ch.port.id, uint64(ch.index), uint64(ch.cur))
-	c.observe(Event{Step: StepComplete, Client: ch.port.id, Chain: ch.pending(), Index: int(ch.cur), Err: ch.err})
+	if c.cfg.Observer != nil { // an Event takes time to make
+		c.observe(Event{Step: StepComplete, Client: ch.port.id, Chain: ch.pending(), Index: int(ch.cur), Err: ch.err})
+	}
 	ch.state = chainDone
 }

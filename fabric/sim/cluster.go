@@ -49,6 +49,7 @@ type Cluster struct {
 
 	tasks []*Task
 	cur   *Task // the coroutine that runs, nil: the loop
+	woken *Task // the one that is to run when the present event has been dispatched, or nil
 	live  int   // tasks that are not done and no daemons
 	ports []*Port
 
@@ -194,9 +195,14 @@ func (c *Cluster) runTo(until fabric.Time, clients bool) (done bool) {
 }
 
 // step executes the next event, which is at a time.
-func (c *Cluster) step(at fabric.Time) { c.happen(at, c.events.pop(at)) }
+func (c *Cluster) step(at fabric.Time) {
+	c.happen(at, c.events.pop(at))
+	if t := c.awake(); t != nil {
+		c.resume(t)
+	}
+}
 
-// happen executes an event at its time.
+// happen executes an event at its time, up to the client that it wakes.
 func (c *Cluster) happen(at fabric.Time, e event) {
 	c.now = at
 	c.begun = true

@@ -9,20 +9,23 @@ import (
 // A Port that is interrupted, or closed by another client, does not wait for a chain for longer than Config.Grace. What is under way is left behind: it may still take effect, and
 // nothing that the compute node posts afterwards overtakes it. What has not been sent never is.
 
-// blockInTime is block for a chain, or for room for one. It reports whether the Port is interrupted or closed and its time is over: then it has not
-// waited. giveUp is when that is, 0 as long as it is neither.
-func (p *Port) blockInTime(kind WaitKind, giveUp *fabric.Time) (over bool) {
+// inHaste reports whether the Port is not to wait for a chain, or for room for one, beyond its time: overdue is asked then.
+func (p *Port) inHaste() bool { return p.interrupted || p.closed }
+
+// overdue reports whether the time of a Port in haste is over; else it will be woken then, from the wait that it begins now. giveUp is when that is, 0 as long as it was not
+// in haste.
+func (p *Port) overdue(giveUp *fabric.Time) bool {
 	c := p.c
-	if (p.interrupted || p.closed) && c.cfg.Grace > 0 && c.untimed == nil {
-		if *giveUp == 0 {
-			*giveUp = c.now + c.cfg.Grace
-		}
-		if c.now >= *giveUp {
-			return true
-		}
-		c.post(*giveUp, evWake, p.index, p.waitGen+1)
+	if c.cfg.Grace == 0 || c.untimed != nil {
+		return false
 	}
-	p.block(kind)
+	if *giveUp == 0 {
+		*giveUp = c.now + c.cfg.Grace
+	}
+	if c.now >= *giveUp {
+		return true
+	}
+	c.post(*giveUp, evWake, p.index, p.waitGen+1)
 	return false
 }
 

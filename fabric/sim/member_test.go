@@ -104,6 +104,9 @@ func (s *service) run() {
 			continue
 		}
 		c.happen(at, e)
+		if t := c.awake(); t != nil {
+			c.resume(t)
+		}
 	}
 	for m, j := range s.joined {
 		if m.entry.Gone() && (m.mn != nil || m.node.fenced) {

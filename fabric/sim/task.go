@@ -134,9 +134,8 @@ func (t *Task) end() {
 	}
 }
 
-// suspend gives control back to the event loop until the task is resumed.
-func (t *Task) suspend() {
-	ok := t.yield(struct{}{})
+// goesOn is what a task does first when its yield returns.
+func (t *Task) goesOn(ok bool) {
 	t.calls = 0
 	if !ok || t.killed {
 		t.unwind()

@@ -154,6 +154,9 @@ func (u *Untimed) Begin(t *Task) {
 func (u *Untimed) GoOn(p *Port) {
 	p.ready = false
 	u.wake(p)
+	if t := u.awake(); t != nil {
+		u.resume(t)
+	}
 }
 
 // Settle ends a step: clients that were killed unwind.

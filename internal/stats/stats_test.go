@@ -4,6 +4,11 @@ import "testing"
 
 type inner struct{ N [2]uint64 }
 
+type words3 struct {
+	A     uint64
+	Inner inner
+}
+
 type outer struct {
 	A     uint64
 	Inner inner
@@ -19,5 +24,16 @@ func TestAddAndSubtract(t *testing.T) {
 	}
 	if Subtract(&sum, &b); sum != a {
 		t.Errorf("difference %+v, want %+v", sum, a)
+	}
+}
+
+// What has counters of 64 bits only is added word by word.
+func TestAddWords(t *testing.T) {
+	a, b := words3{1, inner{[2]uint64{2, 1<<64 - 1}}}, words3{10, inner{[2]uint64{20, 2}}}
+	if words(&a) == nil || words(&outer{}) != nil {
+		t.Errorf("%T is words: %v, %T: %v", a, words(&a) != nil, outer{}, words(&outer{}) != nil)
+	}
+	if Add(&a, &b); a != (words3{11, inner{[2]uint64{22, 1}}}) {
+		t.Errorf("sum %+v", a)
 	}
 }

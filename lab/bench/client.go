@@ -84,6 +84,7 @@ type client struct {
 	notes recorder
 	buf   []byte
 	hold  lock.Hold
+	req   lock.Request
 	ops   [1]fabric.Op // that travels with the acquisition or release
 	data  [1]fabric.Op
 	due   fabric.Time // of the next operation, in an open loop
@@ -118,7 +119,8 @@ func (c *client) step(from, to fabric.Time) error {
 	}
 	c.began = began
 	a := c.plan.addr(rank)
-	req := lock.Request{Lock: a, Mode: lock.Exclusive}
+	req := &c.req
+	*req = lock.Request{Lock: a, Mode: lock.Exclusive}
 	data := fabric.Write(a.Add(c.plan.data), c.buf)
 	if shared {
 		req.Mode, data = lock.Shared, fabric.Read(a.Add(c.plan.data), c.buf)
@@ -141,7 +143,7 @@ func (c *client) step(from, to fabric.Time) error {
 	}
 	asked := c.port.Now()
 	c.timer.begin()
-	if err := c.acquire(&req); err != nil {
+	if err := c.acquire(req); err != nil {
 		return fmt.Errorf("acquire %v: %w", a, err)
 	}
 	c.timer.acquired(shared)

@@ -290,6 +290,7 @@ type txnClient struct {
 	long   bool // its transaction is a long reader
 	l      lock.Locker
 	holds  []lock.Hold
+	req    lock.Request
 }
 
 // start starts a client.
@@ -392,7 +393,8 @@ func (c *txnClient) take(i int, a locktrace.Access, deadline fabric.Time) error 
 	if c.r.mutex {
 		a.Mode = lock.Exclusive
 	}
-	req := lock.Request{Lock: c.r.addr(a.Lock), Mode: a.Mode, Deadline: deadline, Try: c.r.retryNs > 0}
+	req := &c.req
+	*req = lock.Request{Lock: c.r.addr(a.Lock), Mode: a.Mode, Deadline: deadline, Try: c.r.retryNs > 0}
 	if c.long || !c.r.longAsk {
 		req.LeaseNs = c.r.leaseNs
 	}
@@ -401,7 +403,7 @@ func (c *txnClient) take(i int, a locktrace.Access, deadline fabric.Time) error 
 		c.r.near++
 	}
 	for {
-		err := c.l.Acquire(&c.holds[i], &req)
+		err := c.l.Acquire(&c.holds[i], req)
 		if !errors.Is(err, lock.ErrBusy) {
 			return err
 		}

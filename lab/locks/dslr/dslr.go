@@ -207,7 +207,7 @@ func (l *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 	err := l.release(t, before)
 	l.tickets.Drop(t)
 	if err != nil {
-		return fmt.Errorf("dslr: release %v %v: %w", h.Mode, h.Lock, err)
+		return &baseline.Unreleased{Name: "dslr", Mode: h.Mode, Lock: h.Lock, Err: err}
 	}
 	return nil
 }

@@ -60,10 +60,34 @@ func Corrupt(a fabric.Addr, words ...uint64) error {
 // Expired returns the error of a release after a lease, nil if it has not ended. since is when the holder held for certain.
 func (c *Client) Expired(since, leaseNs fabric.Time) error {
 	if elapsed := c.port.Now() - since; elapsed >= leaseNs {
-		return fmt.Errorf("%w: held for %d us, longer than the lease of %d", lock.ErrLost, elapsed/fabric.Microsecond, leaseNs/fabric.Microsecond)
+		return &expired{elapsed, leaseNs}
 	}
 	return nil
 }
+
+// expired is the error of a release after a lease. Where leases are short nearly all releases have it: it is put into words when it is read.
+type expired struct{ elapsed, leaseNs fabric.Time }
+
+func (e *expired) Error() string {
+	return fmt.Sprintf("%v: held for %d us, longer than the lease of %d", lock.ErrLost, e.elapsed/fabric.Microsecond, e.leaseNs/fabric.Microsecond)
+}
+
+func (e *expired) Unwrap() error { return lock.ErrLost }
+
+// Unreleased is the error of a release, which is put into words when it is read.
+type Unreleased struct {
+	Name string // of the mechanism
+	Mode lock.Mode
+	Lock fabric.Addr
+	Err  error
+}
+
+func (u *Unreleased) Error() string {
+	return fmt.Sprintf("%s: release %v %v: %v", u.Name, u.Mode, u.Lock, u.Err)
+}
+
+// Unwrap returns what has failed.
+func (u *Unreleased) Unwrap() error { return u.Err }
 
 // TokenOffset is where the word of tokens is in a lock.
 const TokenOffset = 8
