@@ -187,3 +187,93 @@ func (w *world) freeBytes(p fabric.Port) (sum uint64) {
 	}
 	return sum
 }
+
+// A dropping is a Port that does something before its first chain at an address, or before it first pauses.
+type dropping struct {
+	*sim.Port
+	at    fabric.Addr
+	then  func()
+	pause func()
+}
+
+func (p *dropping) Do(ops []fabric.Op) error {
+	if then := p.then; then != nil && ops[0].Addr == p.at {
+		p.then = nil
+		then()
+	}
+	return p.Port.Do(ops)
+}
+
+func (p *dropping) Pause(until fabric.Time) error {
+	if then := p.pause; then != nil {
+		p.pause = nil
+		then()
+	}
+	return p.Port.Pause(until)
+}
+
+// A tree that waits is opened by one client of a compute node, and dropped. Another client, which waits still, closes it: it says that it has been dropped, and the compute node lets go of it.
+func TestDroppedAndLeftByAClientThatWaits(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 4<<20, 2)
+	before := w.freeBytes(w.port(0))
+	wantErr(t, "leave", w.client(0, w.open(0, w.config())).Leave(), nil)
+	w.c.KillMN(w.mns[0])
+	tree := w.open(1, w.config())
+	waits := w.client(1, tree)
+	w.c.RestartServer(w.mns[0])
+	p, q := w.port(1), w.port(0)
+	l := leaver{cas.New(p, cas.Config{Plain: true})}
+	c, err := tree.Client(l)
+	wantErr(t, "client", err, nil)
+	wantErr(t, "put", c.Put(keyOf(1), nil), nil)
+	wantErr(t, "drop", Trees.Drop(q, "test", w.mns, w.cns[0].View), nil)
+	_, err = c.ReclaimStep(w.cns[1].View)
+	wantErr(t, "tend", err, ErrDropped)
+	wantErr(t, "leave", waits.Leave(), ErrDropped)
+	for done := false; !done; wantErr(t, "pause", p.Pause(p.Now()+100*fabric.Millisecond), nil) {
+		done, err = tree.LetGo(l, w.cns[1].View)
+		wantErr(t, "let go", err, nil)
+	}
+	if got := w.freeBytes(q); got != before {
+		t.Errorf("%d bytes are free, want %d", got, before)
+	}
+}
+
+// A tree that waits is looked for in the middle of a drop, when its first part is there, and another is not: it is looked for again, and has been dropped.
+func TestDroppedInTheMiddleOfADrop(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 4<<20, 2)
+	cfg := w.config()
+	cfg.Nodes = []fabric.MemID{w.mns[1], w.mns[0]}
+	wantErr(t, "leave", w.client(0, w.open(0, cfg)).Leave(), nil)
+	w.c.KillMN(w.mns[1])
+	cfg.Existing = true
+	tree := w.open(1, cfg)
+	w.c.RestartServer(w.mns[1])
+	q := w.port(0)
+	r, err := memory.Open(q, w.mns[0])
+	wantErr(t, "region", err, nil)
+	e, err := r.Lookup(q, "test", memory.KindTree)
+	wantErr(t, "lookup", err, nil)
+	wantErr(t, "retire", r.Retire(q, &e), nil)
+	p := &dropping{Port: w.port(1).(*sim.Port), pause: func() { wantErr(t, "drop", Trees.Drop(q, "test", w.mns, w.cns[0].View), nil) }}
+	_, err = tree.Client(cas.New(p, cas.Config{Plain: true}))
+	wantErr(t, "client", err, ErrDropped)
+}
+
+// A tree is dropped when its parts have been found, and before the compute node has registered: what its memory has become is not taken for its root.
+func TestDroppedBeforeItIsRegistered(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 2)
+	tree, q := w.open(0, w.config()), w.port(0)
+	part := tree.h.Parts[0]
+	wantErr(t, "leave", w.client(0, tree).Leave(), nil)
+	p := &dropping{Port: w.port(1).(*sim.Port), at: part.Base.Add(rootOffset)}
+	p.then = func() {
+		wantErr(t, "drop", Trees.Drop(q, "test", w.mns, w.cns[0].View), nil)
+		e, _, err := part.Region.Create(q, memory.Spec{Name: "locks", Kind: memory.KindLocks, Size: part.Entry.Length, Align: 4096})
+		if wantErr(t, "locks", err, nil); e.Addr != part.Base {
+			t.Fatalf("locks are at %v, the tree was at %v", e.Addr, part.Base)
+		}
+	}
+	_, err := Open(p, w.config())
+	wantErr(t, "open", err, memory.ErrRemoved)
+}

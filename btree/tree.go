@@ -298,6 +298,9 @@ func (t *Tree) next(cfg Config) *Tree {
 // register registers the compute node with a tree of which the parts have been opened.
 func (t *Tree) register(port fabric.Port) error {
 	if err := t.loadRoot(port.Do); err != nil {
+		if gone := t.h.Published(port); errors.Is(gone, memory.ErrRemoved) { // it has been dropped, and the memory may be something else
+			err = fmt.Errorf("btree: open %q: %w", t.cfg.Name, gone)
+		}
 		return err
 	}
 	return t.h.Register(port, nil)

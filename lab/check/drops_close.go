@@ -212,9 +212,19 @@ func (w *world) restOf(port fabric.Port, mn fabric.MemID) error {
 		}
 	}
 	if len(retired) > kept || len(list) != 1 || rest != 0 {
-		return fmt.Errorf("%v has %d root entries and %d of what was dropped, and %d bytes that are nobody's", mn, len(list), len(retired), rest)
+		return fmt.Errorf("%v has %s, of what was dropped%s, and %d bytes that no entry has", mn, tagsOf(list), tagsOf(retired), rest)
 	}
 	return nil
+}
+
+// tagsOf tells some entries from each other.
+func tagsOf(list []memory.Entry) string {
+	text := ""
+	for i := range list {
+		part, of := list[i].Part()
+		text += fmt.Sprintf(" %q part %d of %d (%#x, %#x)", list[i].Name, part, of, list[i].Info[2], list[i].Info[5])
+	}
+	return text
 }
 
 // failedToOpen reports whether a live compute node has failed to open what has a name, or to close it.

@@ -92,7 +92,7 @@ func Reopened[T any](newest *atomic.Pointer[T], of func(x *T) *Handle, l lock.Lo
 				return nil, err
 			}
 		}
-		next, err := open(x)
+		next, err := openAgain(l.Port(), of(x), func() (*T, error) { return open(x) })
 		if errors.Is(err, ErrAnother) { // made anew, by one that did not know this one: only who opens it by its name has it
 			c.MarkDropped()
 			return nil, c.gone()
@@ -103,4 +103,23 @@ func Reopened[T any](newest *atomic.Pointer[T], of func(x *T) *Handle, l lock.Lo
 		x = next
 	}
 	return x, nil
+}
+
+// A collection that waits may be found in the middle of a drop, with some of its parts: for so long it is looked for again, to know whether it has been dropped.
+const (
+	midDropNs      = 10 * fabric.Millisecond
+	midDropPauseNs = 100 * fabric.Microsecond
+)
+
+// openAgain calls open, which opens what follows a handle, again and again while parts of a collection that waits are not there any more.
+func openAgain[T any](port fabric.Port, h *Handle, open func() (T, error)) (T, error) {
+	for until := port.Now() + midDropNs; ; {
+		x, err := open()
+		if err == nil || !h.Waits() || !Absent(err) && !errors.Is(err, memory.ErrRemoved) || port.Now() > until {
+			return x, err
+		}
+		if stop := port.Pause(port.Now() + midDropPauseNs); stop != nil {
+			return x, errors.Join(err, stop)
+		}
+	}
 }

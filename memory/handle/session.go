@@ -293,8 +293,13 @@ func (s *Session) Leave() error {
 		return err
 	}
 	defer s.End()
-	if k.Handle().Waits() && s.CatchUp() != nil && k.Handle().Waits() {
-		return nil // this compute node has nothing of it
+	if k.Handle().Waits() {
+		err := s.CatchUp()
+		if h := k.Handle().of.registered.Load(); err != nil && k.Handle().Waits() && h != nil && h.Registered() {
+			return err // by another client, which has opened it
+		} else if err != nil && k.Handle().Waits() {
+			return nil // this compute node has nothing of it
+		}
 	}
 	dropped := k.Handle().of.Dropped()
 	if err := s.drain(); err != nil && !dropped {
