@@ -27,6 +27,13 @@ func LocalOf(p Port) Local {
 	}
 }
 
+// A Gatherer is a Port whose operations are the CPU's, so that a long row of READs costs less than chains of them.
+type Gatherer interface {
+	// Gather executes READs on one memory node at once, in their order and however many they are, as Do executes a chain. If it fails, none of them has read
+	// anything.
+	Gather(ops []Op) error
+}
+
 // CheckLocal returns the error of a chain for DoLocal to a memory node that is not Near, else nil.
 func CheckLocal(l Local, ops []Op) error {
 	if len(ops) == 0 || l.Near(ops[0].Addr.MN()) {

@@ -74,6 +74,15 @@ func Read(a Addr, buf []byte) Op { return Op{Kind: OpRead, Addr: a, Buf: buf} }
 // Load reads the aligned 8 bytes at a into Old, as a little-endian word.
 func Load(a Addr) Op { return Op{Kind: OpRead, Addr: a} }
 
+// SetRead makes o what Read returns, field by field: a copy of an Op that has just been made waits until its fields are in the cache.
+func (o *Op) SetRead(a Addr, buf []byte) {
+	o.Kind, o.Addr, o.Buf = OpRead, a, buf
+	o.Arg, o.Cmp, o.Old, o.Wide = 0, 0, 0, nil
+}
+
+// SetLoad makes o what Load returns, as SetRead.
+func (o *Op) SetLoad(a Addr) { o.SetRead(a, nil) }
+
 // Write writes buf to a.
 func Write(a Addr, buf []byte) Op { return Op{Kind: OpWrite, Addr: a, Buf: buf} }
 

@@ -127,6 +127,7 @@ func (c *Client) open(s *Store) error {
 	c.block = p.Alloc(overflowSize)
 	c.obj = p.Alloc(firstBuffer)
 	c.out = p.Alloc(firstBuffer)
+	c.batch.gatherer, _ = p.(fabric.Gatherer)
 	if !s.cfg.Paper {
 		c.inherited, c.passed = make([]byte, s.handoffSize()), make([]byte, s.handoffSize())
 	}
@@ -149,7 +150,7 @@ type uniques struct{ next, end uint64 }
 func (c *Client) incarnate(node int) error {
 	n := c.s.h.Parts[node]
 	a := n.Base.Add(incarnationOffset)
-	err := c.outlast(&work{n: n}, func() error {
+	err := c.outlast(&work{look: look{n: n}}, func() error {
 		c.ops[0] = fabric.FAA(a, 1)
 		if err := lock.Do(c.l, c.ops[:1]); err != nil {
 			return err
@@ -259,16 +260,10 @@ func (c *Client) trimBoth() {
 // A work is one operation on one key: where the key lives, what to read
 // of its object, and what was found under the lock.
 type work struct {
-	place
-	n    *handle.Part
-	key  []byte
+	look
 	need need // of the operation: toRead or toChange
 	// unregistered: the first part is missing. Nothing may be changed, not even a lock.
 	unregistered bool
-	head         bool // header and key of the object suffice, and so many bytes of its value:
-	value        uint64
-	at           uint64 // where in c.obj the object goes
-	segment      bool   // the key is that of a segment
 	list         bool   // what is stored is a list of segments
 	tail         []byte // of what is stored, behind the bytes that are in a buffer of the client: lent to the Port
 	unknown      bool   // whether it was stored
@@ -287,19 +282,36 @@ type work struct {
 	term      uint32      // of a replicated number, when the change was begun; and the epoch
 	mirrored  fabric.Time // when all backups had it
 	epoch     uint32
-	loaded    slotWord // the object of this word is in c.obj
-	found     bool
-	word      slotWord    // of the object
-	slot      fabric.Addr // of word
-	h         header
 
 	vacant fabric.Addr // the first empty slot
 	link   fabric.Addr // one that is empty
 	depth  int         // overflow blocks seen
 }
 
+// A look is the part of a work that finds an object and reads it: all that a read without the lock needs, of which a batch has many.
+type look struct {
+	place
+	n       *handle.Part
+	key     []byte
+	value   uint64
+	head    bool // header and key of the object suffice, and so many bytes of its value
+	segment bool // the key is that of a segment
+
+	found  bool
+	at     uint64      // where in c.obj the object goes
+	loaded slotWord    // the object of this word is there
+	word   slotWord    // of the object
+	slot   fabric.Addr // of word
+	h      header
+}
+
+// afresh returns the look as it was before anything was found.
+func (k *look) afresh() look {
+	return look{place: k.place, n: k.n, key: k.key, head: k.head, value: k.value, segment: k.segment}
+}
+
 // want returns how many bytes of w's object to read.
-func (k *work) want(w slotWord) uint64 {
+func (k *look) want(w slotWord) uint64 {
 	if k.head {
 		return min(w.readLen(), headerSize+uint64(len(k.key))+k.value)
 	}
@@ -309,14 +321,14 @@ func (k *work) want(w slotWord) uint64 {
 // lockKey acquires the lock of the key's bucket, and reads in the same chain the
 // bucket and the object, if the location cache knows where that may be.
 func (c *Client) lockKey(k *work, mode lock.Mode) error {
-	c.reads[0] = fabric.Read(c.s.slotsAddr(k.bucket), c.slots[:c.s.slotsLen()])
+	c.reads[0].SetRead(c.s.slotsAddr(k.bucket), c.slots[:c.s.slotsLen()])
 	reads := c.reads[:1]
 	w, _ := c.s.places.get(k.hash)
 	if w == 0 {
 		w = k.hint
 	}
 	if w != 0 && holds(k.n, w) {
-		c.readObject(k, w, &c.reads[1])
+		c.readObject(&k.look, w, &c.reads[1])
 		reads = c.reads[:2]
 	}
 	c.req = lock.Request{Lock: k.bucket, Mode: mode, Reads: reads, Since: c.session.Since}
@@ -330,10 +342,10 @@ func (c *Client) lockKey(k *work, mode lock.Mode) error {
 }
 
 // readObject makes op the READ of w's object.
-func (c *Client) readObject(k *work, w slotWord, op *fabric.Op) {
+func (c *Client) readObject(k *look, w slotWord, op *fabric.Op) {
 	n := k.want(w)
 	c.obj = c.grow(c.obj, k.at+n)
-	*op = fabric.Read(k.n.At(w.chunk().off64), c.obj[k.at:k.at+n])
+	op.SetRead(k.n.At(w.chunk().off64), c.obj[k.at:k.at+n])
 	k.loaded = w
 }
 
@@ -368,7 +380,7 @@ func (c *Client) find(k *work) error {
 			if k.depth == 0 && k.deferral == i+1 && w != k.loaded { // memory does not have it, and another was READ into its place
 				c.takeObject(k, w, c.inherited[handoffHead+c.s.slotsLen():c.req.HandoffLen])
 			}
-			if err := c.match(k, w); err != nil {
+			if err := c.match(&k.look, w); err != nil {
 				return fmt.Errorf("%w: slot at %v", err, a.Add(uint64(i)*slotSize))
 			}
 			if k.found {
@@ -379,7 +391,7 @@ func (c *Client) find(k *work) error {
 					c.stats.CacheMisses++
 				}
 				if k.deferral == 0 {
-					c.s.places.put(k.hash, w, k.h.unique)
+					c.s.places.put(k.hash, w, c.s.saw(k.bucket, k.slot, k.h.unique))
 				}
 				return nil
 			}
@@ -413,7 +425,7 @@ func (c *Client) follow(k *work, w linkWord, link fabric.Addr) (chunk, error) {
 
 // match sets k.found if w's object has the key; the object is read unless it
 // came with the lock.
-func (c *Client) match(k *work, w slotWord) error {
+func (c *Client) match(k *look, w slotWord) error {
 	if w != k.loaded {
 		if !holds(k.n, w) {
 			return fmt.Errorf("%w: %v", ErrCorrupt, w)
@@ -489,7 +501,7 @@ func (c *Client) unlock(err error) error {
 }
 
 // value returns the value of the object that was found, as much of it as was read.
-func (c *Client) value(k *work) []byte {
+func (c *Client) value(k *look) []byte {
 	begin := k.at + headerSize + uint64(k.h.keyLen)
 	end := min(begin+uint64(k.h.valueLen), k.at+k.want(k.word))
 	return c.obj[begin:end:end]

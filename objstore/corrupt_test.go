@@ -100,7 +100,7 @@ func TestCheckFinds(t *testing.T) {
 			w, c := one(t, nil)
 			wantErr(t, "set", c.Set(b("k"), b("v"), Options{}), nil)
 			mustBeSound(t, c)
-			k := work{head: true}
+			k := work{look: look{head: true}}
 			wantErr(t, "start", c.start(&k, b("k")), nil)
 			wantErr(t, "lookup", c.lookup(&k, lock.Shared), nil)
 			wantErr(t, "unlock", c.unlock(nil), nil)

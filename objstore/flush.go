@@ -37,7 +37,7 @@ func (c *Client) Flush() (n uint64, err error) {
 
 // flushBucket removes the objects of a bucket, a chain of them at a time.
 func (c *Client) flushBucket(n *handle.Part, bucket fabric.Addr) (removed uint64, err error) {
-	first := work{n: n}
+	first := work{look: look{n: n}}
 	if err := c.outlast(&first, func() error {
 		c.ops[0] = fabric.Read(c.s.slotsAddr(bucket), c.slots[:c.s.slotsLen()])
 		return c.doUnlocked(c.ops[:1])
@@ -52,7 +52,7 @@ func (c *Client) flushBucket(n *handle.Part, bucket fabric.Addr) (removed uint64
 		return 0, nil
 	}
 	for more := true; more; {
-		k, some := work{n: n}, uint64(0)
+		k, some := work{look: look{n: n}}, uint64(0)
 		err := c.outlast(&k, func() (err error) { some, more, err = c.flushSome(&k, bucket); return err })
 		if removed += some; err != nil {
 			return removed, fmt.Errorf("objstore: flush: %w", err)

@@ -99,7 +99,7 @@ func (c *Client) inspect(n *handle.Part, bucket fabric.Addr, index uint64) (*Buc
 		d.Lock = append(d.Lock, fmt.Sprintf("%016x", wordAt(buf, i)))
 	}
 	a, b := c.s.slotsAddr(bucket), c.slots[:c.s.slotsLen()]
-	k := work{n: n}
+	k := work{look: look{n: n}}
 	for ; ; k.depth++ {
 		last := len(b)/slotSize - 1
 		for i := range last {

@@ -90,7 +90,7 @@ func (c *Client) writeSegment(u *Upload, i int, data []byte) error {
 	if _, n := u.l.span(i); n != len(data) {
 		return fmt.Errorf("%w: segment %d has %d bytes, not %d", ErrConfig, i, n, len(data))
 	}
-	k := work{head: true, segment: true, need: toChange}
+	k := work{look: look{head: true, segment: true}, need: toChange}
 	key := u.l.ref(i).key()
 	if err := c.start(&k, key[:]); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (c *Client) storeLarge(key, value []byte, o Options, cond condition, unique
 	if err != nil {
 		return err
 	}
-	k := work{head: true, list: true, need: toChange}
+	k := work{look: look{head: true}, list: true, need: toChange}
 	if err = c.start(&k, u.l.key); err == nil {
 		c.user.Enter()
 		n := c.outList(u, value[:listHeadSize])

@@ -83,7 +83,7 @@ const unlockedTries = 4
 func (c *Client) getUnregistered(k *work) (Item, error) {
 	if c.port.Caps().ReadsInOrder {
 		for range unlockedTries {
-			*k = work{place: k.place, n: k.n, key: k.key, segment: k.segment, head: k.head, value: k.value}
+			*k = work{look: k.afresh()}
 			s, err := c.tryRead(k)
 			// Nothing keeps the memory of a store that this compute node is not registered with: what was read is the store's if its part is there still.
 			if gone := k.n.Region.Published(lock.Path(c.l), &k.n.Entry); gone != nil {
@@ -95,7 +95,7 @@ func (c *Client) getUnregistered(k *work) (Item, error) {
 			case s == absent, s == present && k.h.expired(c.Clock()):
 				return Item{}, ErrNotFound
 			case s == present:
-				return c.item(k, c.now()), nil
+				return c.item(&k.look, c.now()), nil
 			}
 		}
 	}

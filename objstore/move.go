@@ -132,7 +132,7 @@ func (c *Client) move(n *handle.Part, v *candidate, to chunk) (bool, error) {
 		return false, nil
 	}
 	c.stats.Moved++
-	c.s.places.put(v.hash, w, wordAt(b, 0))
+	c.s.places.put(v.hash, w, c.s.saw(v.bucket, v.slot, wordAt(b, 0)))
 	return true, nil
 }
 

@@ -114,7 +114,7 @@ func (c *Client) holdKey(k *work, a fabric.Addr, w slotWord) (slotWord, error) {
 		held := w.tagged(heldTag(w.tag()))
 		ops := c.ops[:2]
 		ops[0] = fabric.CAS(a, uint64(w), uint64(held))
-		c.readObject(k, w, &ops[1])
+		c.readObject(&k.look, w, &ops[1])
 		k.loaded = 0
 		if err := lock.Do(c.l, ops); err != nil {
 			return 0, fmt.Errorf("objstore: slot: %w", err)
@@ -241,7 +241,7 @@ func (c *Client) setOpen(k *work, b []byte, o Options, ch chunk) (done bool, err
 		old := slotWord(cas.Old)
 		if cas.Swapped() {
 			x.word.Store(uint64(w))
-			c.s.places.put(k.hash, w, h.unique)
+			c.s.places.put(k.hash, w, c.s.saw(k.bucket, x.slot, h.unique))
 			c.free(k.n, was.chunk())
 			break
 		}

@@ -436,7 +436,7 @@ func TestOpenSlotsOfParts(t *testing.T) {
 		t.Error("slots open though the first part was lost")
 	}
 	c.s.graces[0] = nil
-	_, err := c.epoch(&work{place: place{node: 1}})
+	_, err := c.epoch(&work{look: look{place: place{node: 1}}})
 	wantErr(t, "epoch", err, nil)
 }
 

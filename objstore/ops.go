@@ -51,7 +51,7 @@ func (c *Client) getOnce(k *work) (Item, error) {
 		if it, done, err := c.getUnlocked(k); done {
 			return it, err
 		}
-		*k = work{place: k.place, n: k.n, key: k.key, segment: k.segment, head: k.head, value: k.value}
+		*k = work{look: k.afresh()}
 	}
 	if err := c.lookup(k, lock.Shared); err != nil {
 		return Item{}, err
@@ -68,17 +68,17 @@ func (c *Client) getOnce(k *work) (Item, error) {
 		return Item{}, c.dropExpired(k)
 	}
 	var before []fabric.Op
-	if c.stale(k, now) {
+	if c.stale(&k.look, now) {
 		before = c.refresh(k, now)
 	}
 	if err := c.l.Release(&c.hold, before); err != nil {
 		return Item{}, fmt.Errorf("objstore: %w", err)
 	}
-	return c.item(k, now), nil
+	return c.item(&k.look, now), nil
 }
 
 // item returns the object that was found, for the user. now is the second of the store's clock.
-func (c *Client) item(k *work, now uint32) Item {
+func (c *Client) item(k *look, now uint32) Item {
 	v := c.value(k)
 	if !k.segment {
 		c.stats.Hits++
@@ -93,7 +93,7 @@ func (h *header) item(value []byte, now uint32) Item {
 }
 
 // stale reports whether the object's access time is to be written.
-func (c *Client) stale(k *work, now uint32) bool {
+func (c *Client) stale(k *look, now uint32) bool {
 	return int32(now-k.h.access.at(now)) >= int32(c.s.cfg.AccessRefreshS)
 }
 
@@ -186,7 +186,7 @@ func (c *Client) store(key, value []byte, o Options, cond condition, unique uint
 	if c.s.large(len(value)) {
 		return c.storeLarge(key, value, o, cond, unique)
 	}
-	k := work{head: true, absorbs: cond == always}
+	k := work{look: look{head: true}, absorbs: cond == always}
 	if err := c.beginChange(&k, key); err != nil {
 		return err
 	}
@@ -288,7 +288,7 @@ func (c *Client) storeObject(k *work, h *header, ch chunk, b []byte) error {
 		c.stats.BytesWritten += uint64(h.valueLen)
 		return nil
 	}
-	c.s.places.put(k.hash, w, h.unique)
+	c.s.places.put(k.hash, w, c.s.saw(k.bucket, k.slot, h.unique))
 	if c.s.geo.opens && w.open() {
 		c.noteOpen(k, w)
 	}
@@ -381,7 +381,7 @@ func (c *Client) replaceAny(k *work, n int, w slotWord) (known bool, err error) 
 
 // Delete implements Cache.
 func (c *Client) Delete(key []byte) error {
-	k := work{head: true, absorbs: true}
+	k := work{look: look{head: true}, absorbs: true}
 	if err := c.beginChange(&k, key); err != nil {
 		return err
 	}
@@ -463,7 +463,7 @@ func (c *Client) Touch(key []byte, ttl uint32) error { return c.TouchAs(key, Opt
 
 // TouchAs gives the object the time of expiry that it would have if it were stored now with options.
 func (c *Client) TouchAs(key []byte, o Options) error {
-	k := work{head: true}
+	k := work{look: look{head: true}}
 	if err := c.beginChange(&k, key); err != nil {
 		return err
 	}
@@ -561,7 +561,7 @@ func (c *Client) addOnce(k *work, f func(uint64) uint64) (uint64, error) {
 	if err := c.lookupLive(k); err != nil {
 		return 0, err
 	}
-	old := c.value(k)
+	old := c.value(&k.look)
 	v, ok := parseDecimal(old)
 	if !ok || k.h.kind == kindList {
 		return 0, c.unlockAsFound(k, ErrNotNumber)

@@ -25,7 +25,9 @@ func (c *Client) outlast(k *work, try func() error) error {
 
 // anew returns the work as it was before anything was found.
 func (k *work) anew() work {
-	return work{place: k.place, n: k.n, key: k.key, absorbs: k.absorbs, need: k.need, unregistered: k.unregistered, head: k.head, value: k.value, at: k.at, segment: k.segment, list: k.list, tail: k.tail}
+	before := work{look: k.afresh(), absorbs: k.absorbs, need: k.need, unregistered: k.unregistered, list: k.list, tail: k.tail}
+	before.at = k.at
+	return before
 }
 
 // succeeded waits for what becomes of a change that all backups have, when the release with it has failed: see handle.Part.Succeeded.

@@ -171,7 +171,7 @@ func TestWriteOfACrashedClientDoesNotComeBack(t *testing.T) {
 	cfg.Objects = 1
 	c := w.client(0, w.open(0, cfg))
 	wantErr(t, "set", c.Set(b("old"), b("1"), Options{}), nil)
-	k := work{head: true}
+	k := work{look: look{head: true}}
 	wantErr(t, "begin", c.beginChange(&k, b("key")), nil)
 	ch, err := c.alloc(k.n, classFor(200))
 	wantErr(t, "alloc", err, nil)

@@ -323,7 +323,7 @@ func (c *Client) dropGarbage() {
 
 // removeSegment deletes a segment, if it is there.
 func (c *Client) removeSegment(r segmentRef) error {
-	k := work{head: true, segment: true, need: toChange}
+	k := work{look: look{head: true, segment: true}, need: toChange}
 	key := r.key()
 	if err := c.start(&k, key[:]); err != nil {
 		return err
@@ -345,7 +345,7 @@ func (c *Client) removeSegment(r segmentRef) error {
 // getSegment gets a segment: the first bytes of its data. They are in the client's buffer. ErrNotFound: it is gone.
 func (c *Client) getSegment(l *Large, i, most int) ([]byte, error) {
 	skip := 1 + len(l.key)
-	k := work{segment: true, head: true, value: uint64(skip + most)}
+	k := work{look: look{segment: true, head: true, value: uint64(skip + most)}}
 	key := l.ref(i).key()
 	it, err := c.getObject(&k, key[:])
 	if err != nil {
@@ -437,14 +437,14 @@ func (c *Client) readSegments(l *Large, from, n int, to []byte) []segmentRead {
 // findSegments looks for segments without the lock.
 func (c *Client) findSegments(l *Large, reads []segmentRead) []unit {
 	outer := c.batch // of which this may be a part
-	c.batch = batch{slots: outer.slots}
+	c.batch = batch{slots: outer.slots, gatherer: outer.gatherer}
 	defer func() { outer.slots, c.batch = c.batch.slots, outer }()
 	keys := make([][]byte, len(reads))
 	for i := range reads {
 		key := l.ref(reads[i].index).key()
 		keys[i] = key[:]
 	}
-	c.beginBatch(keys, nil, true, &work{segment: true, head: true, value: uint64(1 + len(l.key))})
+	c.beginBatch(keys, nil, true, &look{segment: true, head: true, value: uint64(1 + len(l.key))})
 	c.findBatch()
 	return c.batch.units
 }
@@ -453,7 +453,7 @@ func (c *Client) findSegments(l *Large, reads []segmentRead) []unit {
 func (c *Client) beginSegment(l *Large, u *unit, r *segmentRead) {
 	skip, now := 1+len(l.key), c.now()
 	_, n := l.span(r.index)
-	if u.outcome != present || c.stale(&u.work, now) || int(u.h.valueLen) != skip+n || lock.Ready(c.l, u.bucket) != nil {
+	if u.outcome != present || c.stale(&u.look, now) || int(u.h.valueLen) != skip+n || lock.Ready(c.l, u.bucket) != nil {
 		u.outcome = unclear
 		return
 	}
@@ -470,13 +470,13 @@ func (c *Client) endSegment(u *unit, r *segmentRead) {
 }
 
 // segmentOps are the operations that read data of a segment which was found, from an offset in its value: see readDirectly.
-func (k *work) segmentOps(from int, to []byte) [3]fabric.Op {
+func (k *look) segmentOps(from int, to []byte) [3]fabric.Op {
 	first := k.n.At(k.word.chunk().off64)
 	return [3]fabric.Op{fabric.Read(first.Add(headerSize+segmentKeySize+uint64(from)), to), fabric.Load(k.slot), fabric.Load(first)}
 }
 
 // segmentStands reports whether they have read it.
-func (k *work) segmentStands(ops *[3]fabric.Op) bool {
+func (k *look) segmentStands(ops *[3]fabric.Op) bool {
 	return slotWord(ops[1].Old) == k.word && ops[2].Old == k.h.unique
 }
 
@@ -498,7 +498,7 @@ func (c *Client) readDirectly(l *Large, i, from int, to []byte) (ok bool, err er
 	skip := 1 + len(l.key)
 	_, n := l.span(i)
 	for range directTries {
-		k := work{segment: true, head: true, value: uint64(skip)}
+		k := work{look: look{segment: true, head: true, value: uint64(skip)}}
 		if _, err := c.getObject(&k, key[:]); err != nil {
 			return false, err
 		}
@@ -555,7 +555,7 @@ func (c *Client) getWhole(key []byte, it Item, dst []byte) (Item, []byte, error)
 
 // removeBroken deletes a list of which a segment is gone, if it is still there.
 func (c *Client) removeBroken(l *Large) error {
-	k := work{head: true, need: toChange}
+	k := work{look: look{head: true}, need: toChange}
 	if err := c.start(&k, l.key); err != nil {
 		return err
 	}

@@ -77,6 +77,54 @@ func TestConcurrentShm(t *testing.T) {
 	}
 }
 
+// What a compute node knows of slots is not right any more: others have stored its keys anew, in other slots, and objects of other keys in the old ones. Gets and
+// batches of gets find them.
+func TestGetsOfMovedKeys(t *testing.T) {
+	cl := shmCluster(t, 4<<20, 2)
+	var clients [2]*Client
+	for i := range clients {
+		s, err := Open(shmPort(t, cl, i), shmConfig())
+		wantErr(t, "open", err, nil)
+		clients[i] = shmClient(t, cl, i, s)
+	}
+	reader, writer := clients[0], clients[1]
+	if reader.batch.gatherer == nil {
+		t.Fatal("shared memory has no Gatherer")
+	}
+	const keys = 200
+	for round := range 20 {
+		value := func(i int) string { return fmt.Sprintf("value %d of round %d", i, round) }
+		names := make([][]byte, keys)
+		order := make([]int, keys)
+		for i := range names {
+			names[i], order[i] = fmt.Appendf(nil, "key %d", i), int(writer.port.Rand()%keys)
+		}
+		for _, i := range order {
+			if err := writer.Delete(names[i]); err != nil && !errors.Is(err, ErrNotFound) {
+				t.Fatal(err)
+			}
+		}
+		slices.Reverse(order)
+		for _, i := range order {
+			wantErr(t, "set", writer.Set(names[i], b(value(i)), Options{}), nil)
+		}
+		results := make([]Result, keys)
+		for from := 0; from < keys; {
+			n, _, err := reader.GetMulti(names[from:], results[from:], nil)
+			wantErr(t, "GetMulti", err, nil)
+			from += n
+		}
+		for _, i := range order {
+			if r := results[i]; r.Err != nil || string(r.Value) != value(i) {
+				t.Errorf("round %d: key %d in a batch: %q, %v", round, i, r.Value, r.Err)
+			}
+			if it, err := reader.Get(names[i]); err != nil || string(it.Value) != value(i) {
+				t.Errorf("round %d: key %d: %q, %v", round, i, it.Value, err)
+			}
+		}
+	}
+}
+
 // Several goroutines of a compute node look for the memory of one that has gone, while others of it use the store: they do it one at a time,
 // and what is found is given out once.
 func TestReclaimByManyAtOnce(t *testing.T) {

@@ -426,6 +426,15 @@ func (s *Store) bucket(node int, i uint64) fabric.Addr {
 // slotsAddr returns the address of a bucket's first slot.
 func (s *Store) slotsAddr(bucket fabric.Addr) fabric.Addr { return bucket.Add(s.geo.lockSize) }
 
+// saw returns the sighting of an object in the slot at a, which may be one of an overflow block.
+func (s *Store) saw(bucket, a fabric.Addr, unique uint64) sighting {
+	slot := -1
+	if d := uint64(a - s.slotsAddr(bucket)); d < uint64(s.geo.slots)*slotSize {
+		slot = int(d / slotSize)
+	}
+	return sightingOf(unique, slot)
+}
+
 // slotsLen returns the bytes of a bucket's slots and its link.
 func (s *Store) slotsLen() int { return (s.geo.slots + 1) * slotSize }
 
@@ -438,7 +447,30 @@ type locations struct {
 	mask uint64
 }
 
-type location struct{ word, unique atomic.Uint64 }
+type location struct{ word, seen atomic.Uint64 }
+
+// A sighting is the unique of an object without its top bits, and above it the number of the object's slot in its bucket, plus one; or 0. All uniques of a
+// memory node have the same top bits, those of its generation.
+type sighting uint64
+
+const (
+	sightingBits = 4
+	sightingSlot = 64 - sightingBits
+)
+
+func sightingOf(unique uint64, slot int) sighting {
+	x := sighting(unique << sightingBits >> sightingBits)
+	if uint(slot) < 1<<sightingBits-1 {
+		x |= sighting(slot+1) << sightingSlot
+	}
+	return x
+}
+
+// of reports whether it may be that of an object with a unique.
+func (x sighting) of(unique uint64) bool { return (uint64(x)^unique)<<sightingBits == 0 }
+
+// slot returns the number of the slot; negative: it is not known.
+func (x sighting) slot() int { return int(x>>sightingSlot) - 1 }
 
 func (c *locations) init(n int) {
 	if n > 0 {
@@ -450,7 +482,7 @@ func (c *locations) init(n int) {
 func (c *locations) at(hash uint64) *location { return &c.list[hash>>locationShift&c.mask] }
 
 // get returns a word with the hash's fingerprint, or 0.
-func (c *locations) get(hash uint64) (w slotWord, unique uint64) {
+func (c *locations) get(hash uint64) (w slotWord, seen sighting) {
 	if c.list == nil {
 		return 0, 0
 	}
@@ -458,26 +490,24 @@ func (c *locations) get(hash uint64) (w slotWord, unique uint64) {
 	if w = slotWord(l.word.Load()); w.fp() != fingerprintOf(hash) {
 		return 0, 0
 	}
-	return w, l.unique.Load()
+	return w, sighting(l.seen.Load())
 }
 
-// touch loads what is known of keys: the processor fetches it from its memory side by side, which it would do one after the other as it is needed.
-func (c *locations) touch(keys [][]byte, seed uint64) {
-	for _, key := range keys {
-		if c.list != nil && len(key) <= MaxKey {
-			c.at(hashKey(key, seed)).word.Load()
-		}
+// touch loads what is known of a key: the processor fetches it from its memory beside what is known of others, not when it is needed.
+func (c *locations) touch(hash uint64) {
+	if c.list != nil {
+		c.at(hash).word.Load()
 	}
 }
 
 // put notes a published object.
-func (c *locations) put(hash uint64, w slotWord, unique uint64) {
+func (c *locations) put(hash uint64, w slotWord, seen sighting) {
 	if c.list == nil {
 		return
 	}
-	if l := c.at(hash); l.word.Load() != uint64(w) || l.unique.Load() != unique {
+	if l := c.at(hash); l.word.Load() != uint64(w) || l.seen.Load() != uint64(seen) {
 		l.word.Store(uint64(w))
-		l.unique.Store(unique)
+		l.seen.Store(uint64(seen))
 	}
 }
 

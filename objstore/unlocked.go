@@ -38,6 +38,9 @@ import (
 //
 // If 2 and 4 found w, and 1, the header and 5 the same unique, then that is the unique of the object that was published at 2; the rest is as above.
 //
+// Where the memory is the CPU's (fabric.Gatherer), 2 is a READ of one slot: that in which the location cache has seen w. It finds w there, or the get begins anew and
+// reads them all: that costs no round trip there.
+//
 // A bucket without a slot of the key's fingerprint and without overflow blocks does not have the key. The READ of
 // the slots may be torn; but a key is in one slot at a time, and comes to another only by way of none.
 //
@@ -56,35 +59,58 @@ const (
 
 // tryRead looks for the key without the lock: an optimistic read.
 func (c *Client) tryRead(k *work) (outcome, error) {
-	w, unique := c.s.places.get(k.hash)
-	ops := c.ops[:1]
-	if w != 0 && holds(k.n, w) && k.want(w) >= headerSize {
-		ops = c.ops[:3]
-		c.readObject(k, w, &ops[0])
-		ops[2] = fabric.Load(k.n.At(w.chunk().off64))
-	} else {
+	w, seen := c.s.places.get(k.hash)
+	if w != 0 && (!holds(k.n, w) || k.want(w) < headerSize) {
 		w = 0
 	}
-	ops[len(ops)/2] = fabric.Read(c.s.slotsAddr(k.bucket), c.slots[:c.s.slotsLen()])
+	if slot := seen.slot(); w != 0 && slot >= 0 && c.batch.gatherer != nil {
+		if s, err := c.tryReadIn(k, slot, w, seen); s != unclear || err != nil {
+			return s, err
+		}
+		w = 0
+	}
+	ops := c.ops[:1]
+	if w != 0 {
+		ops = c.ops[:3]
+		c.readObject(&k.look, w, &ops[0])
+		ops[2].SetLoad(k.n.At(w.chunk().off64))
+	}
+	ops[len(ops)/2].SetRead(c.s.slotsAddr(k.bucket), c.slots[:c.s.slotsLen()])
 	if err := c.doUnlocked(ops); err != nil {
 		return unclear, k.unlessReplaced(err)
 	}
-	slot, found, s := c.matchSlot(k, c.slots)
+	slot, found, s := c.matchSlot(&k.look, c.slots)
 	switch {
 	case s != present:
 		return s, nil
 	case found != w:
 		return c.tryReadAt(k, slot, found)
-	case ops[2].Old != unique:
+	case !seen.of(ops[2].Old):
 		return unclear, nil
 	}
 	c.stats.CacheHits++
-	return c.accept(k, slot, w, unique), nil
+	return c.accept(&k.look, slot, w, ops[2].Old), nil
+}
+
+// tryReadIn is tryRead of which the chain reads a slot in the place of all: that in which the location cache has seen w.
+func (c *Client) tryReadIn(k *work, slot int, w slotWord, seen sighting) (outcome, error) {
+	ops, a := c.ops[:3], c.s.slotsAddr(k.bucket).Add(uint64(slot)*slotSize)
+	c.readObject(&k.look, w, &ops[0])
+	ops[1].SetLoad(a)
+	ops[2].SetLoad(k.n.At(w.chunk().off64))
+	if err := c.doUnlocked(ops); err != nil {
+		return unclear, k.unlessReplaced(err)
+	}
+	if slotWord(ops[1].Old) != w || !seen.of(ops[2].Old) {
+		return unclear, nil
+	}
+	c.stats.CacheHits++
+	return c.accept(&k.look, a, w, ops[2].Old), nil
 }
 
 // matchSlot looks for the key's fingerprint in the slots that have been read. It is present if it
 // is in one slot only, which matchSlot returns, and absent if it is in none and there are no other slots.
-func (c *Client) matchSlot(k *work, slots []byte) (slot fabric.Addr, w slotWord, s outcome) {
+func (c *Client) matchSlot(k *look, slots []byte) (slot fabric.Addr, w slotWord, s outcome) {
 	last, fp := c.s.geo.slots, k.fp
 	for i, all := 0, slots[:last*slotSize]; len(all) >= slotSize; i, all = i+1, all[slotSize:] {
 		v := slotWord(wordAt(all, 0))
@@ -113,8 +139,9 @@ func (c *Client) tryReadAt(k *work, slot fabric.Addr, w slotWord) (outcome, erro
 	c.stats.CacheMisses++
 	first := k.n.At(w.chunk().off64)
 	ops := c.ops[:5]
-	ops[0], ops[1] = fabric.Load(first), fabric.Load(slot)
-	c.readObject(k, w, &ops[2])
+	ops[0].SetLoad(first)
+	ops[1].SetLoad(slot)
+	c.readObject(&k.look, w, &ops[2])
 	ops[3], ops[4] = ops[1], ops[0]
 	if err := c.doUnlocked(ops); err != nil {
 		return unclear, k.unlessReplaced(err)
@@ -122,17 +149,25 @@ func (c *Client) tryReadAt(k *work, slot fabric.Addr, w slotWord) (outcome, erro
 	if slotWord(ops[1].Old) != w || slotWord(ops[3].Old) != w || ops[0].Old != ops[4].Old {
 		return unclear, nil
 	}
-	return c.accept(k, slot, w, ops[0].Old), nil
+	return c.note(&k.look, slot, w, ops[0].Old), nil
 }
 
 // accept validates an object that was read whole, and must have a unique.
-func (c *Client) accept(k *work, slot fabric.Addr, w slotWord, unique uint64) outcome {
+func (c *Client) accept(k *look, slot fabric.Addr, w slotWord, unique uint64) outcome {
 	if c.match(k, w) != nil || !k.found || k.h.unique != unique {
 		return unclear // damage is reported under the lock
 	}
 	k.slot = slot
-	c.s.places.put(k.hash, w, k.h.unique)
 	return present
+}
+
+// note is accept of an object that the location cache did not know.
+func (c *Client) note(k *look, slot fabric.Addr, w slotWord, unique uint64) outcome {
+	s := c.accept(k, slot, w, unique)
+	if s == present {
+		c.s.places.put(k.hash, w, c.s.saw(k.bucket, slot, unique))
+	}
+	return s
 }
 
 // doUnlocked executes a chain of READs without a lock.
@@ -147,7 +182,7 @@ func (c *Client) doUnlocked(ops []fabric.Op) error {
 func (c *Client) getUnlocked(k *work) (it Item, done bool, err error) {
 	s, err := c.tryRead(k)
 	if err == nil && s == unclear && c.s.geo.opens { // a holder of the lock would keep others from setting it without
-		*k = work{place: k.place, n: k.n, key: k.key, segment: k.segment, head: k.head, value: k.value}
+		*k = work{look: k.afresh()}
 		s, err = c.tryRead(k)
 	}
 	switch {
@@ -163,10 +198,10 @@ func (c *Client) getUnlocked(k *work) (it Item, done bool, err error) {
 		now = c.Clock()
 	}
 	switch {
-	case k.h.expired(now), c.stale(k, uint32(now/fabric.Second)):
+	case k.h.expired(now), c.stale(&k.look, uint32(now/fabric.Second)):
 		return Item{}, false, nil // another client may have given it more time since
 	}
-	return c.item(k, uint32(now/fabric.Second)), true, nil
+	return c.item(&k.look, uint32(now/fabric.Second)), true, nil
 }
 
 // miss returns ErrNotFound if a look without the lock finds that the key is not there: for operations that do
@@ -179,7 +214,7 @@ func (c *Client) miss(k *work) error {
 	if err := c.doUnlocked(c.ops[:1]); err != nil {
 		return k.unlessReplaced(err)
 	}
-	_, w, s := c.matchSlot(k, c.slots)
+	_, w, s := c.matchSlot(&k.look, c.slots)
 	if s == absent {
 		return ErrNotFound
 	}

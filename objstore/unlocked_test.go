@@ -37,6 +37,11 @@ func (p *slowPort) Post(ops []fabric.Op) (fabric.Pending, error) {
 	return fabric.Pending(len(p.posted) - 1), nil
 }
 
+// A slowGatherer is a slowPort that is a fabric.Gatherer.
+type slowGatherer struct{ *slowPort }
+
+func (p slowGatherer) Gather(ops []fabric.Op) error { return p.Do(ops) }
+
 func (p *slowPort) Wait(i fabric.Pending) error { return p.posted[i] }
 
 func (p *slowPort) Do(ops []fabric.Op) error {
@@ -92,7 +97,11 @@ func newEncounter(t *testing.T, how meeting) *encounter {
 	w := newWorld(t, config, 1, 4<<20, 1)
 	e := &encounter{t: t, batch: how.batch, raw: w.port(0)}
 	s := w.open(0, w.plain())
-	c, err := s.Client(cas.New(&slowPort{Port: w.port(0), between: e.work, exchanges: how.exchanged}, cas.Config{Plain: true}))
+	var port fabric.Port = &slowPort{Port: w.port(0), between: e.work, exchanges: how.exchanged}
+	if how.gathers {
+		port = slowGatherer{port.(*slowPort)}
+	}
+	c, err := s.Client(cas.New(port, cas.Config{Plain: true}))
 	wantErr(t, "client", err, nil)
 	e.reader = c
 	key := b("k")
@@ -149,11 +158,12 @@ func (e *encounter) get(known bool, when []int) (value string, ops int) {
 type meeting struct {
 	known, headerFirst bool
 	batch, exchanged   bool // the get is one of a batch, where READs of a chain may be exchanged
+	gathers            bool // it reads only the slot in which the location cache has seen the object
 }
 
 // A get without the lock meets a writer, at all places: it returns one of the objects whole, or none.
 func TestUnlockedGetMeetsWriter(t *testing.T) {
-	for _, in := range []meeting{{}, {batch: true}, {batch: true, exchanged: true}} {
+	for _, in := range []meeting{{}, {batch: true}, {batch: true, exchanged: true}, {gathers: true}, {batch: true, gathers: true}} {
 		for _, known := range []bool{true, false} {
 			for _, headerFirst := range []bool{true, false} {
 				in.known, in.headerFirst = known, headerFirst

@@ -88,7 +88,7 @@ func (c *Client) Update(key []byte, u Update) error {
 
 // updateOnce is Update as far as it comes with one acquisition of the lock. It reports whether it is to be called again.
 func (c *Client) updateOnce(key []byte, u *Update, d *decision) (again bool, err error) {
-	k := work{head: u.Read >= 0, value: uint64(max(u.Read, 0))}
+	k := work{look: look{head: u.Read >= 0, value: uint64(max(u.Read, 0))}}
 	if c.s.geo.segment != 0 {
 		k.value = max(k.value, listSize)
 	}
@@ -120,7 +120,7 @@ func (c *Client) decideOnce(k *work, u *Update, d *decision) (again bool, err er
 	o.Now = uint32(o.Clock / fabric.Second)
 	o.Expired = k.found && k.h.expired(o.Clock)
 	if k.found && !o.Expired {
-		b := c.value(k)
+		b := c.value(&k.look)
 		o.Item = k.h.item(b, o.Now)
 		o.Found, o.Size = true, int(k.h.valueLen)
 		if k.h.kind == kindList {
@@ -138,7 +138,7 @@ func (c *Client) decideOnce(k *work, u *Update, d *decision) (again bool, err er
 
 // seeLarge gives c.object what Apply is to see of a value in segments. If it is not seen, the lock is released: the value has been read, and the lock is to be acquired again.
 func (c *Client) seeLarge(k *work, u *Update, d *decision) (seen bool, err error) {
-	b, o := c.value(k), &c.object
+	b, o := c.value(&k.look), &c.object
 	o.Size = int(binary.LittleEndian.Uint32(b))
 	if headLen := int(binary.LittleEndian.Uint32(b[8:])); headLen <= listHeadSize && (u.Beginning || u.Read >= 0 && u.Read <= headLen) {
 		o.Value = b[listHeadOffset:][:headLen]

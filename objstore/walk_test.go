@@ -102,7 +102,7 @@ func TestWalkMissesABackup(t *testing.T) {
 	cfg.Objects = 1
 	s := w.open(0, cfg)
 	second, first := w.client(0, s), w.client(1, w.open(1, cfg))
-	k := work{head: true}
+	k := work{look: look{head: true}}
 	wantErr(t, "begin", first.beginChange(&k, b("key")), nil)
 	ch, err := first.alloc(k.n, classFor(200))
 	wantErr(t, "alloc", err, nil)
@@ -167,7 +167,7 @@ func TestWalkComparesOverflowBlocks(t *testing.T) {
 	k := work{}
 	for i := 0; k.depth == 0; i++ {
 		wantErr(t, "set", first.Set(keyOf(i), b("v"), Options{}), nil)
-		k = work{head: true}
+		k = work{look: look{head: true}}
 		wantErr(t, "begin", first.beginChange(&k, keyOf(i)), nil)
 		wantErr(t, "lookup", first.lookup(&k, lock.Exclusive), nil)
 		if k.depth == 0 {

@@ -19,19 +19,9 @@ func (p *port) check(ops []fabric.Op) error {
 
 // execute executes a chain that check has passed.
 func (p *port) execute(ops []fabric.Op) error {
-	if len(ops) == 0 {
-		return nil
-	}
-	id := ops[0].Addr.MN()
-	var m *memory
-	if id < MaxMN {
-		m = p.mem[id]
-	}
+	m, err := p.target(ops)
 	if m == nil {
-		var err error
-		if m, err = p.attach(id); err != nil {
-			return &fabric.ChainError{Op: ops[0], Err: err}
-		}
+		return err
 	}
 	if len(ops) >= ram.LongChain && !p.n.fenced() && m.live.Load() == m.expect {
 		ram.Touch(ops, m.base, m.size)
@@ -42,8 +32,7 @@ func (p *port) execute(ops []fabric.Op) error {
 			return p.lost(i, ops, m)
 		}
 		if !ram.Fits(o, m.size) {
-			return &fabric.ChainError{Index: i, Op: *o, Err: fmt.Errorf("%w: %d bytes at %v, which has %d",
-				fabric.ErrOutOfBounds, o.Size(), o.Addr, m.size)}
+			return outOfBounds(i, o, m)
 		}
 		ram.Perform(o, unsafe.Add(m.base, o.Addr.Offset()))
 	}
@@ -54,6 +43,48 @@ func (p *port) execute(ops []fabric.Op) error {
 	}
 	runtime.KeepAlive(m)
 	return nil
+}
+
+// gather executes READs that CheckReads has passed.
+func (p *port) gather(ops []fabric.Op) error {
+	m, err := p.target(ops)
+	if m == nil {
+		return err
+	}
+	if p.n.fenced() || m.live.Load() != m.expect {
+		return p.lost(0, ops, m)
+	}
+	if i := ram.Gather(ops, m.base, m.size); i < len(ops) {
+		return outOfBounds(i, &ops[i], m)
+	}
+	switch {
+	case p.n.fenced():
+		return p.lost(0, ops, m)
+	case m.live.Load() != m.expect:
+		return p.unknown(ops, m)
+	}
+	runtime.KeepAlive(m)
+	return nil
+}
+
+// target returns the memory of the memory node that a chain is for; nil: the chain is empty, or fails.
+func (p *port) target(ops []fabric.Op) (*memory, error) {
+	if len(ops) == 0 {
+		return nil, nil
+	}
+	id := ops[0].Addr.MN()
+	if id < MaxMN && p.mem[id] != nil {
+		return p.mem[id], nil
+	}
+	m, err := p.attach(id)
+	if err != nil {
+		return nil, &fabric.ChainError{Op: ops[0], Err: err}
+	}
+	return m, nil
+}
+
+func outOfBounds(i int, o *fabric.Op, m *memory) error {
+	return &fabric.ChainError{Index: i, Op: *o, Err: fmt.Errorf("%w: %d bytes at %v, which has %d", fabric.ErrOutOfBounds, o.Size(), o.Addr, m.size)}
 }
 
 // attach attaches the port to a memory node that it has not used yet.

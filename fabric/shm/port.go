@@ -115,6 +115,20 @@ func (p *port) do(ops []fabric.Op, local bool) error {
 	return err
 }
 
+// Gather is fabric.Gatherer.Gather.
+func (p *port) Gather(ops []fabric.Op) error {
+	if p.Closed() {
+		return fabric.ErrClosed
+	}
+	err := p.Arena.CheckReads(ops)
+	if err == nil {
+		p.count(ops, false)
+		err = p.gather(ops)
+	}
+	p.poll(true)
+	return err
+}
+
 // Near is fabric.Local.Near: there is one machine.
 func (p *port) Near(fabric.MemID) bool { return true }
 

@@ -36,15 +36,15 @@ func (h *Head) Encode(b []byte) {
 	binary.LittleEndian.PutUint32(b[12:], uint32(h.State))
 }
 
-// DecodeHead reads the head before a value. It is not ok in an object that no server has stored.
-func DecodeHead(b []byte) (h Head, ok bool) {
+// Decode reads the head before a value. It is not ok in an object that no server has stored.
+func (h *Head) Decode(b []byte) (ok bool) {
 	if len(b) < HeadSize {
-		return h, false
+		return false
 	}
 	h.Unique = binary.LittleEndian.Uint64(b)
 	h.Flush = binary.LittleEndian.Uint32(b[8:])
 	h.State = b[12]
-	return h, h.State <= mostState && b[13] == 0
+	return h.State <= mostState && b[13] == 0
 }
 
 // An Item is what clients see of an object.
@@ -58,18 +58,17 @@ type Item struct {
 	Clock  fabric.Time     // the store's, by which it expires, at the moment of the operation
 }
 
-// itemOf returns the item in an object, of size bytes with its head.
-func itemOf(o *objstore.Item, size int, now fabric.Time) (it Item, ok bool) {
+// itemOf makes it the item in an object, of size bytes with its head, and reports whether that has one. It was the zero Item.
+func (it *Item) itemOf(o *objstore.Item, size int, now fabric.Time) bool {
 	it.Clock = now
-	it.Head, ok = DecodeHead(o.Value)
-	if !ok {
-		return it, false
+	if !it.Decode(o.Value) {
+		return false
 	}
 	it.Flags, it.Value, it.Size = o.Flags, o.Value[HeadSize:], size-HeadSize
 	if o.Expiry != 0 {
 		it.Expiry = int64(o.Expiry)*1000 - int64(o.Early)
 	}
-	return it, true
+	return true
 }
 
 // NowMs is the clock in milliseconds, rounded up: what expires so much later than now does not do so early.

@@ -123,8 +123,7 @@ func (x *Items) View(ctx context.Context, key []byte, f func(Item)) (found bool,
 			return err
 		}
 		var it Item
-		it, found = openItem(&o, l, c.Clock())
-		if found {
+		if found = it.open(&o, l, c.Clock()); found {
 			flush = it.Flush
 			f(it)
 		}
@@ -219,7 +218,8 @@ func (x *Items) update(ctx context.Context, key []byte, u *Update, number, lost 
 	apply := func(at *objstore.Object) objstore.Change {
 		o = Object{Token: at.Token, Replaced: at.Expired}
 		if at.Found {
-			it, ok := itemOf(&at.Item, at.Size, at.Clock)
+			var it Item
+			ok := it.itemOf(&at.Item, at.Size, at.Clock)
 			if newer = ok && it.Flush != lost && int32(it.Flush-number) > 0; newer {
 				seen = it.Flush
 				return objstore.Change{}

@@ -238,18 +238,19 @@ func TestHead(t *testing.T) {
 	for _, h := range []Head{{}, {Unique: 1<<64 - 1, Flush: 7, State: mostState}} {
 		b := make([]byte, HeadSize)
 		h.Encode(b)
-		if got, ok := DecodeHead(b); !ok || got != h {
+		var got Head
+		if ok := got.Decode(b); !ok || got != h {
 			t.Errorf("%+v is read as %+v, %v", h, got, ok)
 		}
 	}
 	for i, v := range map[int]byte{12: mostState + 1, 13: 1} {
 		b := make([]byte, HeadSize)
 		b[i] = v
-		if _, ok := DecodeHead(b); ok {
+		if new(Head).Decode(b) {
 			t.Errorf("% x is a head", b)
 		}
 	}
-	if _, ok := DecodeHead(make([]byte, HeadSize-1)); ok {
+	if new(Head).Decode(make([]byte, HeadSize-1)) {
 		t.Error("a part of a head is one")
 	}
 }

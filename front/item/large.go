@@ -7,15 +7,14 @@ import (
 	"github.com/declock/declock/objstore"
 )
 
-// openItem returns the item in an object that was opened.
-func openItem(o *objstore.Item, l *objstore.Large, now fabric.Time) (it Item, ok bool) {
+// open is itemOf of an object that was opened.
+func (it *Item) open(o *objstore.Item, l *objstore.Large, now fabric.Time) bool {
 	size := len(o.Value)
 	if l != nil {
 		size = l.Size()
 	}
-	it, ok = itemOf(o, size, now)
 	it.Large = l
-	return it, ok
+	return it.itemOf(o, size, now)
 }
 
 // Segment is from how many bytes on values are stored by Upload; 0: never.

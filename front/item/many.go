@@ -16,6 +16,7 @@ const mostMany = 128
 type batch struct {
 	results [mostMany]objstore.Result
 	values  []byte // the results' lie here
+	item    Item
 }
 
 // batches has those that are not in use: a connection has none while it waits.
@@ -24,11 +25,12 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // keepValues is how much of a batch's values stays.
 const keepValues = 256 << 10
 
-// ViewMany is View of the first n keys, which are read at a time, each at a moment of its own. f is called with each of them in their order, once: with its item, the zero Item
-// if there is none, or an error. n is at least one, and bounded by 128 keys and about 1 MiB of values.
-func (x *Items) ViewMany(ctx context.Context, keys [][]byte, f func(it Item, found bool, err error)) (n int, err error) {
+// ViewMany is View of the first n keys, which are read at a time, each at a moment of its own. f is called with each of them in their order, once: with its item, which is good until f returns, the zero
+// Item if there is none, or an error. n is at least one, and bounded by 128 keys and about 1 MiB of values.
+func (x *Items) ViewMany(ctx context.Context, keys [][]byte, f func(it *Item, found bool, err error)) (n int, err error) {
 	b := batches.Get().(*batch)
 	defer func() {
+		b.item = Item{}
 		if clear(b.results[:n]); cap(b.values) > keepValues {
 			b.values = nil
 		}
@@ -60,14 +62,15 @@ func (x *Items) ViewMany(ctx context.Context, keys [][]byte, f func(it Item, fou
 		return n, err
 	}
 	for i := range b.results[:n] {
-		r := &b.results[i]
+		r, it := &b.results[i], &b.item
+		*it = Item{}
 		if r.Err != nil && !errors.Is(r.Err, objstore.ErrNotFound) {
-			f(Item{}, false, r.Err)
+			f(it, false, r.Err)
 			continue
 		}
-		it, ok := openItem(&r.Item, r.Large, now)
-		if ok = ok && r.Err == nil && it.Flush == number; !ok {
-			it = Item{}
+		ok := r.Err == nil && it.open(&r.Item, r.Large, now) && it.Flush == number
+		if !ok {
+			*it = Item{}
 		}
 		f(it, ok, nil)
 	}

@@ -178,7 +178,7 @@ func (x *Items) live(ctx context.Context, n uint64, enough int, bucket func(i ui
 		seen += len(keys)
 		for k := keys; len(k) > 0; {
 			var failed error
-			m, err := x.ViewMany(ctx, k, func(_ Item, found bool, e error) {
+			m, err := x.ViewMany(ctx, k, func(_ *Item, found bool, e error) {
 				if failed = errors.Join(failed, e); found {
 					live++
 				}

@@ -25,12 +25,11 @@ type entry struct {
 	access uint32
 }
 
-// itemOf returns the item in an object of the store.
-func itemOf(o *objstore.Item, size int) (it entry, ok bool) {
-	it.Head, ok = item.DecodeHead(o.Value)
-	if !ok {
-		return it, false
+// itemOf makes it the item in an object of the store, and reports whether that has one.
+func (it *entry) itemOf(o *objstore.Item, size int) bool {
+	if !it.Decode(o.Value) {
+		return false
 	}
 	it.flags, it.value, it.size, it.expiry, it.early, it.access = o.Flags, o.Value[headSize:], size-headSize, o.Expiry, o.Early, o.Access
-	return it, true
+	return true
 }

@@ -68,14 +68,14 @@ func (c *conn) values(b *batch, a *answer, unique bool) (ok bool, err error) {
 		if err != nil {
 			return false, c.notGot(a, err)
 		}
-		hits := 0
+		hits, it := 0, entry{}
 		for i, key := range keys[:n] {
 			r := &b.results[i]
 			size := len(r.Value)
 			if r.Large != nil {
 				size = r.Large.Size()
 			}
-			it, found := itemOf(&r.Item, size)
+			found := it.itemOf(&r.Item, size)
 			if found && it.Flush != number {
 				c.srv.counted.add(getFlushed, 1)
 				found = false

@@ -102,8 +102,7 @@ func (w *worker) look(key []byte, see func(it *entry, k *objstore.Client)) (foun
 		if err != nil {
 			return err
 		}
-		w.item, found = itemOf(&o, size)
-		if found {
+		if found = w.item.itemOf(&o, size); found {
 			see(&w.item, k)
 		}
 		return nil
@@ -196,7 +195,7 @@ func opened(o *objstore.Object, number, lost uint32) (it entry, live, newer bool
 	if !o.Found {
 		return it, false, false
 	}
-	it, ok := itemOf(&o.Item, o.Size)
+	ok := it.itemOf(&o.Item, o.Size)
 	return it, ok && it.Flush == number, ok && it.Flush != lost && int32(it.Flush-number) > 0
 }
 

@@ -301,7 +301,7 @@ func (c *conn) mget(args [][]byte) error {
 }
 
 // got answers with one of many items.
-func (c *conn) got(it item.Item, found bool, err error) {
+func (c *conn) got(it *item.Item, found bool, err error) {
 	key := c.asked[0]
 	c.asked = c.asked[1:]
 	switch {

@@ -1,6 +1,7 @@
 package ram
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -33,6 +34,29 @@ func (a *Arena) Check(ops []fabric.Op) error {
 		}
 	}
 	return nil
+}
+
+// CheckReads refuses a bad row of READs, of whatever length.
+func (a *Arena) CheckReads(ops []fabric.Op) error {
+	for i := range ops {
+		o := &ops[i]
+		if o.Kind != fabric.OpRead || o.Addr.MN() != ops[0].Addr.MN() || o.Buf == nil && o.Addr%wordSize != 0 || o.Buf != nil && !a.Owns(o.Buf) {
+			return a.refuseRead(i, ops)
+		}
+	}
+	return nil
+}
+
+// refuseRead returns what is wrong with the i-th of a row of READs.
+func (a *Arena) refuseRead(i int, ops []fabric.Op) error {
+	if ops[i].Kind != fabric.OpRead {
+		return &fabric.ChainError{Index: i, Op: ops[i], Unposted: true, Err: fmt.Errorf("%w: %v among READs", fabric.ErrBadChain, ops[i].Kind)}
+	}
+	err := a.refuse([]fabric.Op{ops[0], ops[i]})
+	if e := (*fabric.ChainError)(nil); errors.As(err, &e) && e.Index != 0 {
+		e.Index = i
+	}
+	return err
 }
 
 // refuse returns what is wrong with a chain, if anything is.

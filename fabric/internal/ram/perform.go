@@ -21,6 +21,28 @@ func Touch(ops []fabric.Op, base unsafe.Pointer, size uint64) {
 	}
 }
 
+// Gather executes READs, which CheckReads has passed, on memory of a size. It returns how many: fewer if one is beyond the memory, before any is executed.
+func Gather(ops []fabric.Op, base unsafe.Pointer, size uint64) int {
+	for i := range ops {
+		if !Fits(&ops[i], size) {
+			return i
+		}
+	}
+	RaceRelease()
+	Touch(ops, base, size)
+	for i := range ops {
+		o := &ops[i]
+		at := unsafe.Add(base, o.Addr.Offset())
+		if o.Buf == nil {
+			o.Old = atomic.LoadUint64((*uint64)(at))
+		} else {
+			CopyOut(unsafe.Pointer(unsafe.SliceData(o.Buf)), at, len(o.Buf))
+		}
+	}
+	RaceAcquire()
+	return len(ops)
+}
+
 // Fits reports whether an operation is within memory of a size.
 func Fits(o *fabric.Op, size uint64) bool {
 	offset, n := o.Addr.Offset(), uint64(wordSize)
