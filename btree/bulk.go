@@ -255,10 +255,11 @@ func (b *Bulk) empty() error {
 	case len(items) > 0 || n.high.some || n.level != 0:
 		return fmt.Errorf("%w: %d keys in the first leaf, more behind it: %v", ErrNotEmpty, len(items), n.high.some)
 	}
-	if err := b.c.loadRoot(); err != nil {
+	root, err := b.c.loadRoot()
+	if err != nil {
 		return err
 	}
-	if root := ptr(b.c.t.root.Load()); root != n.self {
+	if root != n.self {
 		return fmt.Errorf("%w: root %v is no leaf", ErrNotEmpty, root)
 	}
 	return nil

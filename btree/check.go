@@ -156,10 +156,10 @@ func (k *checker) run() error {
 	if err := k.slots.load(k); err != nil {
 		return err
 	}
-	if err := c.loadRoot(); err != nil {
+	root, err := c.loadRoot()
+	if err != nil {
 		return err
 	}
-	root := ptr(c.t.root.Load())
 	if err := k.words(); err != nil {
 		return err
 	}

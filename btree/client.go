@@ -256,6 +256,7 @@ type search struct {
 	rooted  bool                 // the root's ptr was READ in this search
 	edge    []byte               // where the node begins that it went right from
 	torn    int                  // how often a slot that stayed torn was taken for one that is gone
+	top     ptr                  // ErrLevel: the root, which is on the level below
 }
 
 // begin resets the search.
@@ -359,16 +360,17 @@ func (c *Client) fromRoot(s *search) (ptr, *inner, error) {
 	if err == errGone || err == nil && n.link != 0 && !s.rooted {
 		// It is not the root any more, or it has been split and will not be.
 		s.rooted = true
-		return 0, nil, c.loadRoot()
+		_, err = c.loadRoot()
+		return 0, nil, err
 	}
 	switch {
 	case err != nil:
 		return 0, nil, err
 	case n.level < s.level:
-		old := p
-		if err := c.loadRoot(); err != nil || ptr(c.t.root.Load()) != old {
+		if now, err := c.loadRoot(); err != nil || now != p {
 			return 0, nil, err
 		}
+		s.top = p
 		return 0, nil, ErrLevel
 	case n.level == s.level:
 		if s.level == 0 && n.link == 0 {
@@ -387,7 +389,7 @@ func (c *Client) fromRoot(s *search) (ptr, *inner, error) {
 }
 
 // loadRoot reads the root's ptr.
-func (c *Client) loadRoot() error {
+func (c *Client) loadRoot() (ptr, error) {
 	return c.t.loadRoot(func(ops []fabric.Op) error { return c.do(0, ops) })
 }
 
@@ -508,7 +510,8 @@ func (c *Client) walk(s *search, n *node, b []byte, p ptr) (found bool, err erro
 				c.t.leaf.Store(0) // the root has been split
 				if step == maxBeside && !s.rooted {
 					s.rooted = true
-					return false, c.loadRoot()
+					_, err := c.loadRoot()
+					return false, err
 				}
 			}
 			if step > 0 && bytes.Compare(n.low, s.edge) <= 0 {
@@ -522,7 +525,8 @@ func (c *Client) walk(s *search, n *node, b []byte, p ptr) (found bool, err erro
 		case step > 0:
 			return false, nil // the left neighbour has changed meanwhile
 		case s.parent == nil:
-			return false, c.loadRoot()
+			_, err := c.loadRoot()
+			return false, err
 		}
 		if n.dead && s.write && !gone && n.level == s.level {
 			if err := c.unlinkFound(n); err != nil {

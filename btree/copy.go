@@ -135,10 +135,10 @@ func (k *Copy) root() error {
 			return err
 		}
 	}
-	if err := c.loadRoot(); err != nil {
+	root, err := c.loadRoot()
+	if err != nil {
 		return err
 	}
-	root := ptr(c.t.root.Load())
 	ok, err := c.lockRoot(root)
 	if !ok || err != nil {
 		return err

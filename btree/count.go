@@ -49,11 +49,12 @@ type child struct {
 
 // estimate is Estimate. errGone: the root was another node.
 func (c *Client) estimate(sample int) (Estimate, error) {
-	if err := c.loadRoot(); err != nil {
+	root, err := c.loadRoot()
+	if err != nil {
 		return Estimate{}, err
 	}
-	level, nodes := []child{{node: ptr(c.t.root.Load())}}, 1.0 // those to be read, and how many there are
-	variance := 0.0                                            // of nodes, relative
+	level, nodes := []child{{node: root}}, 1.0 // those to be read, and how many there are
+	variance := 0.0                            // of nodes, relative
 	for depth := 0; ; depth++ {
 		sum, squares := 0.0, 0.0
 		var next []child

@@ -20,8 +20,8 @@ import (
 func pathOf(t *testing.T, c *Client, key []byte) (path, value map[int]bool) {
 	t.Helper()
 	path, value = map[int]bool{}, map[int]bool{}
-	wantErr(t, "root", c.loadRoot(), nil)
-	p := ptr(c.t.root.Load())
+	p, err := c.loadRoot()
+	wantErr(t, "root", err, nil)
 	for {
 		path[p.node()] = true
 		var n node

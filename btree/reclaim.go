@@ -93,28 +93,28 @@ func (c *Client) kept(add func(part int, from, to uint64)) {
 // mark marks what the tree leads to: see handle.Hooks. A node that is in the tree all the time is found: those of a level divide the keys among them, in
 // the order of their links, and a node begins where it began until it is dead.
 func (c *Client) mark(m *reclaim.Map) error {
-	t := c.t
-	if err := c.loadRoot(); err != nil {
+	p, err := c.loadRoot()
+	if err != nil {
 		return err
 	}
 	var root node
 	s := &c.search
 	s.begin(0, nil, false, false)
 	for {
-		p := ptr(t.root.Load())
-		err := c.read(&root, c.inner, p)
-		if err == nil {
+		if err = c.read(&root, c.inner, p); err == nil {
 			break
 		}
 		if err != errGone {
 			return err
 		}
-		if err := c.loadRoot(); err != nil {
+		now, err := c.loadRoot()
+		if err != nil {
 			return err
 		}
-		if ptr(t.root.Load()) == p {
+		if now == p {
 			return fmt.Errorf("%w: root %v is gone", ErrCorrupt, p)
 		}
+		p = now
 	}
 	for level := int(root.level); level >= 0; level-- {
 		if err := c.markLevel(m, uint8(level)); err != nil {

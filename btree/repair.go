@@ -95,7 +95,7 @@ func (c *Client) complete(j *job) error {
 		s.begin(j.level, j.low, false, true)
 		err := c.seek(&s, &c.n, c.leaf)
 		if err == ErrLevel {
-			if grown, err := c.grow(j); grown || err != nil {
+			if grown, err := c.grow(j, s.top); grown || err != nil {
 				return err
 			}
 			continue
@@ -137,10 +137,9 @@ func (c *Client) alive(p ptr, low []byte) (bool, error) {
 	return err == nil && !n.dead && bytes.Equal(n.low, low), err
 }
 
-// grow makes a new root above the present one, with the node of the job as second child. It returns false if
+// grow makes a new root above the one that was found to be on the level below, with the node of the job as second child. It returns false if
 // the tree has grown meanwhile.
-func (c *Client) grow(j *job) (grown bool, err error) {
-	old := ptr(c.t.root.Load())
+func (c *Client) grow(j *job, old ptr) (grown bool, err error) {
 	if c.t.h.Parts[0].Replicated() {
 		if ok, err := c.lockRoot(old); !ok || err != nil {
 			return false, err
@@ -189,7 +188,8 @@ func (c *Client) grow(j *job) (grown bool, err error) {
 			return false, fmt.Errorf("btree: root %v: %w", old, lock.ErrLost)
 		}
 		c.free(m.self, classNode)
-		return false, c.loadRoot()
+		_, err = c.loadRoot()
+		return false, err
 	}
 	c.t.root.Store(uint64(m.self))
 	if c.hold.Held {
@@ -208,13 +208,14 @@ func (c *Client) grow(j *job) (grown bool, err error) {
 // lockRoot locks a node if it is the root: no other client changes the ptr of the root then.
 func (c *Client) lockRoot(root ptr) (ok bool, err error) {
 	if err = c.lock(&c.n, c.leaf, root); err == nil {
-		if err = c.loadRoot(); err == nil && ptr(c.t.root.Load()) == root {
+		now, err := c.loadRoot()
+		if err == nil && now == root {
 			return true, nil
 		}
 		return false, c.unlock(err)
 	}
 	if isGone(err) {
-		err = c.loadRoot()
+		_, err = c.loadRoot()
 	}
 	return false, err
 }

@@ -70,8 +70,9 @@ func marked(t *testing.T, c *Client) map[uint64]string {
 	t.Helper()
 	list := map[uint64]string{}
 	edge := place{}
-	wantErr(t, "root", c.loadRoot(), nil)
-	wantErr(t, "root", c.read(&c.n, c.leaf, ptr(c.t.root.Load())), nil)
+	root, err := c.loadRoot()
+	wantErr(t, "root", err, nil)
+	wantErr(t, "root", c.read(&c.n, c.leaf, root), nil)
 	for edge.level = c.n.level; ; {
 		c.search.begin(edge.level, edge.edge, false, false)
 		wantErr(t, "seek", c.seek(&c.search, &c.n, c.leaf), nil)

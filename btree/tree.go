@@ -297,7 +297,7 @@ func (t *Tree) next(cfg Config) *Tree {
 
 // register registers the compute node with a tree of which the parts have been opened.
 func (t *Tree) register(port fabric.Port) error {
-	if err := t.loadRoot(port.Do); err != nil {
+	if _, err := t.loadRoot(port.Do); err != nil {
 		if gone := t.h.Published(port); errors.Is(gone, memory.ErrRemoved) { // it has been dropped, and the memory may be something else
 			err = fmt.Errorf("btree: open %q: %w", t.cfg.Name, gone)
 		}
@@ -390,19 +390,19 @@ func (t *Tree) plant(port fabric.Port, r *memory.Region, base fabric.Addr) error
 	return err
 }
 
-// loadRoot reads the root's ptr. do executes a chain.
-func (t *Tree) loadRoot(do func([]fabric.Op) error) error {
+// loadRoot reads the root's ptr. do executes a chain. Others of the compute node may note another ptr at once: who goes on from the root goes by what is returned.
+func (t *Tree) loadRoot(do func([]fabric.Op) error) (ptr, error) {
 	a := t.h.Parts[0].Base.Add(rootOffset)
 	ops := [1]fabric.Op{fabric.Load(a)}
 	if err := do(ops[:]); err != nil {
-		return fmt.Errorf("btree: root at %v: %w", a, err)
+		return 0, fmt.Errorf("btree: root at %v: %w", a, err)
 	}
 	p := ptr(ops[0].Old)
 	if p == 0 || !t.sane(p, t.stride) && !t.onMissing(p) {
-		return fmt.Errorf("%w: root at %v is %v", ErrCorrupt, a, p)
+		return 0, fmt.Errorf("%w: root at %v is %v", ErrCorrupt, a, p)
 	}
 	t.root.Store(uint64(p))
-	return nil
+	return p, nil
 }
 
 // Name returns the tree's name.

@@ -189,7 +189,7 @@ func (c *Client) settle(n *node) error {
 		return err
 	}
 	c.stats.Settled++
-	if err := c.loadRoot(); err != nil || ptr(c.t.root.Load()) != n.self {
+	if root, err := c.loadRoot(); err != nil || root != n.self {
 		return err
 	}
 	return c.mirrorWrite(0, fabric.Store(c.t.h.Parts[0].Base.Add(rootOffset), uint64(n.self)))
@@ -202,10 +202,10 @@ func (c *Client) walkNodes() (busy, over bool, err error) {
 		if err := c.levelPages(); err != nil {
 			return false, false, err
 		}
-		if err := c.loadRoot(); err != nil {
+		root, err := c.loadRoot()
+		if err != nil {
 			return false, false, err
 		}
-		root := ptr(c.t.root.Load())
 		if err := c.read(&c.n, c.leaf, root); err != nil {
 			return isGone(err), false, unlessGone(err)
 		}
