@@ -1,4 +1,4 @@
-//go:build shmonly
+//go:build shmonly || noetcdserver
 
 package embedded
 
