@@ -190,9 +190,10 @@ func (e *Entry) Dropped(state uint64) bool {
 }
 
 // Drop retires all parts of what has a name, on some memory nodes. It writes nothing to their memory, which may be something else by then: another may have dropped it, and the memory been given back,
-// since Drop has looked it up. Those that have it open find out by the states of the parts (Entry.Dropped). ErrNotFound: there is no such thing.
+// since Drop has looked it up. Those that have it open find out by the states of the parts (Entry.Dropped). Of stores and trees it retires only what is beside the first that it finds: another of the name may have been made when FreeRetired has done the rest. ErrNotFound:
+// there is no such thing.
 func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind) error {
-	found := false
+	var first *Entry
 	for _, mn := range among {
 		r, err := Open(port, mn)
 		if err != nil {
@@ -208,12 +209,16 @@ func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind) error 
 		if err != nil {
 			return err
 		}
-		found = true
+		if first == nil {
+			first = &e
+		} else if kind.parted() && !e.Beside(first) {
+			continue
+		}
 		if err := r.Retire(port, &e); err != nil && !errors.Is(err, ErrRemoved) {
 			return err
 		}
 	}
-	if !found {
+	if first == nil {
 		return fmt.Errorf("%w: %v %q", ErrNotFound, kind, name)
 	}
 	return nil
@@ -221,27 +226,22 @@ func Drop(port fabric.Port, among []fabric.MemID, name string, kind Kind) error 
 
 // FreeRetired gives the memory of retired stores and trees back that no compute node uses, or holds: inUse tells that from their first part, live which compute nodes live. The other parts go first, for
 // without the first no client knows that they are not used. If some are not found, the first stays, unless whole says of it that all of its parts are on these memory nodes, or gone.
-// Nor is anything given back of what is just being dropped, and has a part that is not retired yet: Drop sees to it.
+// What has parts that are retired, and others that are not, is being dropped, or a compute node has made the others meanwhile, which did not know: they are retired, too.
 func FreeRetired(port fabric.Port, among []fabric.MemID, whole func(first *Entry) bool, inUse func(first *Entry) (bool, error), live func(fabric.CNID) bool) error {
-	var all []retiredPart
-	var published []Entry
-	for _, mn := range among {
-		r, err := Open(port, mn)
-		if err != nil {
+	all, published, err := partsOn(port, among)
+	if err != nil {
+		return err
+	}
+	if some, err := retireBeside(port, all, published); err != nil {
+		return err
+	} else if some {
+		if all, published, err = partsOn(port, among); err != nil {
 			return err
 		}
-		list, there, err := r.retired(port, (*directory).clear)
-		if err != nil {
-			return err
-		}
-		for _, e := range list {
-			all = append(all, retiredPart{r, e})
-		}
-		published = append(published, there...)
 	}
 	for _, x := range all {
 		i, n := x.e.Part()
-		if i != 0 || x.e.Kind != KindStore && x.e.Kind != KindTree || slices.ContainsFunc(published, func(e Entry) bool { return e.Beside(&x.e) }) {
+		if i != 0 || !x.e.Kind.parted() || slices.ContainsFunc(published, func(y retiredPart) bool { return y.e.Beside(&x.e) }) {
 			continue
 		}
 		parts := []retiredPart{}
@@ -266,11 +266,49 @@ func FreeRetired(port fabric.Port, among []fabric.MemID, whole func(first *Entry
 	return nil
 }
 
-// A retiredPart is a retired entry of a region.
+// A retiredPart is a retired entry of a region, or one that may have to be retired.
 type retiredPart struct {
 	r *Region
 	e Entry
 }
+
+// partsOn returns the retired entries on some memory nodes, and those that are published.
+func partsOn(port fabric.Port, among []fabric.MemID) (all, published []retiredPart, err error) {
+	for _, mn := range among {
+		r, err := Open(port, mn)
+		if err != nil {
+			return nil, nil, err
+		}
+		list, there, err := r.retired(port, (*directory).clear)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, e := range list {
+			all = append(all, retiredPart{r, e})
+		}
+		for _, e := range there {
+			published = append(published, retiredPart{r, e})
+		}
+	}
+	return all, published, nil
+}
+
+// retireBeside retires what is published beside what has been retired, and reports whether there was some.
+func retireBeside(port fabric.Port, all, published []retiredPart) (some bool, err error) {
+	for _, y := range published {
+		if !y.e.Kind.parted() || !slices.ContainsFunc(all, func(x retiredPart) bool { return x.e.Beside(&y.e) }) {
+			continue
+		}
+		if err := y.r.Retire(port, &y.e); err != nil && !errors.Is(err, ErrRemoved) {
+			return some, err
+		}
+		some = true
+	}
+	return some, nil
+}
+
+// parted reports whether what is of a kind has parts, which have an id in common.
+func (k Kind) parted() bool { return k == KindStore || k == KindTree }
 
 // freeParts gives the memory of parts back, one after another, until one is held.
 func freeParts(port fabric.Port, parts []retiredPart, live func(fabric.CNID) bool) error {
