@@ -288,9 +288,14 @@ func (w *world) keepSide(n *node, k lock.Locker, x *side, clients map[*side]side
 		}
 	}
 	if err == nil && x.leaving && x.users == 0 {
-		if err = cl.Leave(); err == nil && cl.Found().Lost > 0 {
+		err = cl.Leave()
+		switch unsettled := errors.Is(err, handle.ErrUnsettled); {
+		case unsettled && n != w.nodes[w.s.CNs]: // the compute node must leave the cluster as one that crashes does
+			w.c.Kill(n.sim)
+			return false, nil
+		case err == nil && cl.Found().Lost > 0:
 			x.leaving = false // its registration stays until the compute node leaves the cluster, which comes next where a program closes all
-		} else if err == nil {
+		case err == nil, unsettled:
 			end()
 			return true, nil
 		}
