@@ -73,8 +73,8 @@ func (x *Items) objects() *declock.Store { return x.stores.Load().objects }
 
 // useControl lends f a client of the store with the record of flushes.
 func (x *Items) useControl(ctx context.Context, f func(*objstore.Client) error) error {
-	for since := x.clock(); ; {
-		if err := x.stores.Load().control.Use(ctx, f); !x.retry(ctx, err, since) {
+	for since := time.Duration(0); ; {
+		if err := x.stores.Load().control.Use(ctx, f); !x.retry(ctx, err, &since) {
 			return err
 		}
 	}
@@ -96,18 +96,27 @@ func (x *Items) MaxValue() int { return x.objects().MaxValue() - HeadSize }
 const lossWait = time.Second
 
 // retry reports whether an operation is to be done once more because of its error: memory was lost, of which one operation is notified, the store is just being made anew, or
-// was dropped: then it is made anew here.
-func (x *Items) retry(ctx context.Context, err error, since time.Duration) bool {
-	switch {
-	case err == nil || x.clock()-since > lossWait:
+// was dropped: then it is made anew here. since, at first 0, is when the operation has failed first: one that succeeds reads no clock.
+func (x *Items) retry(ctx context.Context, err error, since *time.Duration) bool {
+	if err == nil {
 		return false
-	case errors.Is(err, objstore.ErrDropped):
-		return x.open(ctx) == nil
-	case errors.Is(err, declock.ErrMemoryLost):
-		time.Sleep(time.Millisecond)
-		return true
 	}
-	return false
+	wasDropped := errors.Is(err, objstore.ErrDropped)
+	if !wasDropped && !errors.Is(err, declock.ErrMemoryLost) {
+		return false
+	}
+	now := x.clock()
+	if *since == 0 {
+		*since = now
+	}
+	switch {
+	case now-*since > lossWait:
+		return false
+	case wasDropped:
+		return x.open(ctx) == nil
+	}
+	time.Sleep(time.Millisecond)
+	return true
 }
 
 // clock is the process's own.
@@ -131,8 +140,8 @@ func (x *Items) View(ctx context.Context, key []byte, f func(Item)) (found bool,
 	}
 	at := x.gets.Begin()
 	err = x.objects().Use(ctx, see)
-	for since := x.clock(); err != nil; err = x.objects().Use(ctx, see) {
-		if !x.retry(ctx, err, since) {
+	for since := time.Duration(0); err != nil; err = x.objects().Use(ctx, see) {
+		if !x.retry(ctx, err, &since) {
 			break
 		}
 	}
@@ -214,33 +223,58 @@ func (x *Items) Update(ctx context.Context, key []byte, u Update) (called bool, 
 // update is Update with a number of the last flush. If the item is newer than that, it is left, and seen is its own. An item with the number lost is
 // one from before the record was lost.
 func (x *Items) update(ctx context.Context, key []byte, u *Update, number, lost uint32) (seen uint32, newer bool, err error) {
-	var o Object
-	apply := func(at *objstore.Object) objstore.Change {
-		o = Object{Token: at.Token, Replaced: at.Expired}
-		if at.Found {
-			var it Item
-			ok := it.itemOf(&at.Item, at.Size, at.Clock)
-			if newer = ok && it.Flush != lost && int32(it.Flush-number) > 0; newer {
-				seen = it.Flush
-				return objstore.Change{}
-			}
-			o.Item = it
-			o.Found = ok && it.Flush == number
-		}
-		if !o.Found {
-			o.Item = Item{Clock: at.Clock}
-		}
-		return o.change(key, u.Apply(&o), number, at)
-	}
+	d := decisions.Get().(*decision)
+	d.key, d.apply, d.number, d.lost = key, u.Apply, number, lost
 	begun := x.updates.Begin()
-	defer x.updates.End(begun)
-	for since := x.clock(); ; {
-		newer = false
-		err = x.objects().Update(ctx, key, objstore.Update{Read: u.Read, Beginning: u.Beginning, IfFound: u.IfFound, Apply: apply})
-		if !x.retry(ctx, err, since) {
-			return seen, newer, err
+	defer func() { // also if Apply panics
+		x.updates.End(begun)
+		*d = decision{decide: d.decide}
+		decisions.Put(d)
+	}()
+	for since := time.Duration(0); ; {
+		d.newer = false
+		err = x.objects().Update(ctx, key, objstore.Update{Read: u.Read, Beginning: u.Beginning, IfFound: u.IfFound, Apply: d.decide})
+		if !x.retry(ctx, err, &since) {
+			return d.seen, d.newer, err
 		}
 	}
+}
+
+// A decision is what update does under the lock.
+type decision struct {
+	key          []byte
+	apply        func(*Object) Change // the user's
+	number, lost uint32
+	object       Object // that apply sees
+	newer        bool
+	seen         uint32
+
+	decide func(*objstore.Object) objstore.Change // for objstore.Update
+}
+
+// decisions has those that are not in use: a function that is made for each update takes memory.
+var decisions = sync.Pool{New: func() any {
+	d := new(decision)
+	d.decide = d.of
+	return d
+}}
+
+// of decides what becomes of an object.
+func (d *decision) of(at *objstore.Object) objstore.Change {
+	o := &d.object
+	*o = Object{Token: at.Token, Replaced: at.Expired}
+	if at.Found {
+		ok := o.itemOf(&at.Item, at.Size, at.Clock)
+		if d.newer = ok && o.Flush != d.lost && int32(o.Flush-d.number) > 0; d.newer {
+			d.seen = o.Flush
+			return objstore.Change{}
+		}
+		o.Found = ok && o.Flush == d.number
+	}
+	if !o.Found {
+		o.Item = Item{Clock: at.Clock}
+	}
+	return o.change(d.key, d.apply(o), d.number, at)
 }
 
 // change returns what becomes of the object.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/objstore"
@@ -50,7 +51,7 @@ func (x *Items) ViewMany(ctx context.Context, keys [][]byte, f func(it *Item, fo
 	}
 	at := x.gets.Begin()
 	err = x.objects().Use(ctx, see)
-	for since := x.clock(); x.retry(ctx, err, since); {
+	for since := time.Duration(0); x.retry(ctx, err, &since); {
 		err = x.objects().Use(ctx, see)
 	}
 	x.gets.End(at)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
@@ -30,7 +31,7 @@ func (x *Items) Scan(ctx context.Context, bucket uint64, keys [][]byte) ([][]byt
 	perNode, _ := x.objects().Buckets()
 	mn, i := x.objects().Nodes()[bucket/perNode], bucket%perNode
 	begin := len(keys)
-	for since := x.clock(); ; {
+	for since := time.Duration(0); ; {
 		err := x.objects().Use(ctx, func(c *objstore.Client) error {
 			for range mostLooks {
 				d, err := c.Inspect(mn, i)
@@ -45,7 +46,7 @@ func (x *Items) Scan(ctx context.Context, bucket uint64, keys [][]byte) ([][]byt
 			}
 			return nil
 		})
-		if !x.retry(ctx, err, since) {
+		if !x.retry(ctx, err, &since) {
 			return keys, err
 		}
 	}
@@ -152,7 +153,7 @@ func (x *Items) occupied(ctx context.Context) (list []uint64, err error) {
 			return err
 		}
 		err := x.objects().Use(ctx, look)
-		for since := x.clock(); x.retry(ctx, err, since); {
+		for since := time.Duration(0); x.retry(ctx, err, &since); {
 			err = x.objects().Use(ctx, look)
 		}
 		if err != nil || !ok {

@@ -41,6 +41,7 @@ type conn struct {
 	now      *command // that is being served
 	name     [32]byte // of a command, for lookups
 	value    []byte   // of a request that stores, behind room for a head
+	putting  putting
 	filled   bool     // the last read has filled the buffer
 	charged  int64    // of the server's buffers
 	upload   *upload  // of the request that is arriving or being served
@@ -72,6 +73,7 @@ const (
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{srv: s, nc: nc, id: s.lastID.Add(1), began: time.Now(), admitted: s.users == nil}
 	c.about.Store(&about{user: defaultUser})
+	c.putting.apply = c.applyPut
 	return c
 }
 

@@ -58,6 +58,12 @@ func (c *conn) update(key []byte, u item.Update) (called, ok bool) {
 		c.out = c.out[:before]
 		return apply(o)
 	}
+	return c.updated(x, key, u)
+}
+
+// updated is update with a function that answers nothing.
+func (c *conn) updated(x *item.Items, key []byte, u item.Update) (called, ok bool) {
+	before := len(c.out)
 	called, err := x.Update(c.srv.ops, key, u)
 	if err != nil || !called {
 		c.out = c.out[:before]
@@ -130,22 +136,39 @@ func (c *conn) put(key, value []byte, s *setting) (stored, ok bool, err error) {
 		return false, false, nil
 	}
 	c.room(value)
-	apply := func(o *item.Object) item.Change {
-		if stored = s.when.holds(o, s.equal); !stored {
-			return item.Change{}
-		}
-		ch := item.Change{Action: objstore.Put, Value: c.value, Upload: up, Expiry: s.expiry.at(&o.Item)}
-		if s.keep {
-			ch.Expiry = o.Expiry
-		}
-		return ch
-	}
+	p := &c.putting
+	p.setting, p.upload, p.stored = *s, up, false
 	if s.get {
-		ok, err = c.swap(key, len(s.equal), false, apply)
+		ok, err = c.swap(key, len(s.equal), false, p.apply)
+	} else if x := c.store(); x != nil {
+		_, ok = c.updated(x, key, item.Update{Read: len(s.equal), Apply: p.apply})
 	} else {
-		_, ok = c.update(key, item.Update{Read: len(s.equal), Apply: apply})
+		ok = false
 	}
-	return stored && ok, ok, err
+	p.setting, p.upload = setting{}, nil
+	return p.stored && ok, ok, err
+}
+
+// A putting is what put does under the lock.
+type putting struct {
+	setting
+	upload *objstore.Upload
+	stored bool
+
+	apply func(*item.Object) item.Change
+}
+
+// applyPut decides what becomes of an item that put meets.
+func (c *conn) applyPut(o *item.Object) item.Change {
+	p := &c.putting
+	if p.stored = p.when.holds(o, p.equal); !p.stored {
+		return item.Change{}
+	}
+	ch := item.Change{Action: objstore.Put, Value: c.value, Upload: p.upload, Expiry: p.expiry.at(&o.Item)}
+	if p.keep {
+		ch.Expiry = o.Expiry
+	}
+	return ch
 }
 
 func (c *conn) set(args [][]byte) error {
