@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
+	"github.com/declock/declock/memory/reclaim"
 )
 
 // A compute node that has not looked since the tree was dropped, and needs more memory for it, hears that it has been dropped, and makes no other
@@ -276,4 +277,22 @@ func TestDroppedBeforeItIsRegistered(t *testing.T) {
 	}
 	_, err := Open(p, w.config())
 	wantErr(t, "open", err, memory.ErrRemoved)
+}
+
+// A tree is dropped when a compute node has registered that is about to open it: the drop leaves the memory, and it comes back when the registration is undone.
+func TestDroppedWhenItIsJustRegistered(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 4<<20, 2)
+	q := w.port(0)
+	before := w.freeBytes(q)
+	tree := w.open(0, w.config())
+	base := tree.h.Parts[0].Base
+	wantErr(t, "leave", w.client(0, tree).Leave(), nil)
+	records, _ := reclaim.Records(base)
+	p := &stopping{Port: w.port(1).(*sim.Port), at: records.Add(8 * uint64(w.cns[1].ID()))}
+	p.after = []func(){nil, func() { wantErr(t, "drop", Trees.Drop(q, "test", w.mns, w.cns[0].View), nil) }} // it looks, and registers
+	_, err := Open(p, w.config())
+	wantErr(t, "open", err, memory.ErrRemoved)
+	if got := w.freeBytes(q); len(p.after) > 0 || got != before {
+		t.Errorf("%d bytes are free, want %d", got, before)
+	}
 }

@@ -185,6 +185,9 @@ func (h *Handle) retract(port fabric.Port) error {
 		if errors.Is(err, memory.ErrRemoved) { // the memory may be something else: the backups keep what they have
 			err = m.Retract(port.Do, nil, nil)
 		}
+		if err == nil && errors.Is(r.Published(port, &e), memory.ErrRemoved) {
+			_ = freeRetired(port, h.of.nodes, e.Beside, nil) // the drop has found the registration, perhaps; if it fails, the next does it
+		}
 		return err
 	})
 }
