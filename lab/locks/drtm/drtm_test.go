@@ -183,6 +183,38 @@ func TestReadsFailAfterWait(t *testing.T) {
 	s.Words("free", 0)
 }
 
+// failsBehind is a Port whose chains end after a CAS that is first.
+type failsBehind struct{ fabric.Port }
+
+func (p failsBehind) Do(ops []fabric.Op) error {
+	if len(ops) < 2 || ops[0].Kind != fabric.OpCAS {
+		return p.Port.Do(ops)
+	}
+	if err := p.Port.Do(ops[:1]); err != nil {
+		return err
+	}
+	return &fabric.ChainError{Index: 1, Op: ops[1], Err: fabric.ErrNodeDown}
+}
+
+// A writer whose READs have failed behind its CAS gives back the lock that the CAS has acquired, and no other's.
+func TestReadsFailBehindCAS(t *testing.T) {
+	failing := func(n fabric.Node) (func(fabric.Port) *drtm.Locker, locktest.Agent) {
+		return func(p fabric.Port) *drtm.Locker { return drtm.New(failsBehind{p}, n, drtm.Config{Plain: true}) }, nil
+	}
+	locktest.Play(t, 1, failing, func(k *actor) {
+		const held = 1<<1 | 1 // by a client of cn1
+		for _, word := range []uint64{0, held} {
+			k.Poke(k.Lock, []byte{0: byte(word), 7: 0})
+			reads := []fabric.Op{fabric.Load(k.Lock.Add(64))}
+			if err := k.L.Acquire(&k.H, &lock.Request{Lock: k.Lock, Mode: lock.Exclusive, Reads: reads}); !errors.Is(err, fabric.ErrNodeDown) || k.H.Held {
+				t.Errorf("READs that fail: %v", err)
+			}
+			k.Words("as it was", word)
+		}
+		k.Poke(k.Lock, make([]byte, 8))
+	})
+}
+
 // Clocks must be off by less than half of the lease, or a quarter if a reader joins only a lease of which half is left.
 func TestUncertaintyIsBounded(t *testing.T) {
 	for _, x := range []struct {

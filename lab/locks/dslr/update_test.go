@@ -126,6 +126,20 @@ func TestMultiSlotLeases(t *testing.T) {
 	}
 }
 
+// A client that is to reset the counters waits for a holder of several slots as long as that may hold.
+func TestResetWaitsForSlots(t *testing.T) {
+	const lease = 100 * us
+	s := scene(t, dslr.Config{Plain: true, CountMax: 10, MultiSlot: true, LeaseNs: lease}, 2, func(k *actor) {
+		k.At(fabric.Time(k.I) * 20 * us)
+		k.Must(k.L.Acquire(&k.H, &lock.Request{Lock: k.Lock, Mode: lock.Shared, LeaseNs: 5 * lease}))
+		if k.I == 0 {
+			k.At(450 * us)
+		}
+		k.Release() // of the second, whose tickets are the last, it returns when the counters have been reset
+	})
+	s.Words("after the reset", 0)
+}
+
 // Tickets of several slots end a cycle of the counters wherever it is.
 func TestCountersAreResetWithSlots(t *testing.T) {
 	cfg := dslr.Config{Plain: true, CountMax: 64, MultiSlot: true, LeaseNs: 10 * us}
