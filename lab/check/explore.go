@@ -477,13 +477,18 @@ func (g *exploring) cell() fabric.Addr { return g.lock.Add(g.field.room(g.cfg.La
 // lost reports whether what a client holds is of an epoch of the memory node before a restart: see client.lost.
 func (g *exploring) lost(p fabric.Port) bool { return p.(*sim.Port).Stale(g.lock.MN()) }
 
-func (g *exploring) locker(n *node, p fabric.Port) lock.Locker {
+func (g *exploring) locker(n *node, p fabric.Port) (l lock.Locker) {
 	if g.field == nil {
 		k := hier.New(n.table, p, n.sim, n.clock, g.cfg)
 		n.lockers = append(n.lockers, k)
-		return k
+		l = k
+	} else {
+		l = n.field.Locker(p)
 	}
-	return n.field.Locker(p)
+	if g.x.updates() {
+		return lock.ForUpdate(l)
+	}
+	return l
 }
 
 // hash is what the judges and the check at the end remember.

@@ -158,7 +158,7 @@ func ParseExploration(text string) (Exploration, error) {
 			return x, bad
 		}
 	}
-	if f := baselineOf(policy); x.updates() && (f == nil || !f.updates) || x.CountMax < 0 || x.CountMax > 1<<15 || x.CountMax > 0 && (f == nil || !f.cycles) {
+	if f := baselineOf(policy); x.CountMax < 0 || x.CountMax > 1<<15 || x.CountMax > 0 && (f == nil || !f.cycles) {
 		return x, bad
 	}
 	if x.String() != text || x.Rounds < 1 || x.Used < 0 || x.Near < 0 || x.SentBack < 0 || x.Used > 1000 || clients == "" || !x.crashable() {

@@ -130,4 +130,15 @@ func updateExplorations(small bool, add func(x Exploration, clients ...string)) 
 		counts.Rounds = 2
 		add(counts, "1s 2s", "1s 2x", "1x 2x", "1s 2g", "1u 2g")
 	}
+	for _, name := range []string{"cas", "declock"} { // an update lock is an exclusive one: lock.ForUpdate
+		x := Exploration{Policy: name, Rounds: 1, Capacity: 2, Version: 27}
+		add(x, "1s 2u", "1s 2g", "1g 2g")
+		if name == "declock" {
+			add(x, "1s 1u", "1s 1g", "1g 1g")
+		}
+		if !small {
+			x.Cancel = true
+			add(x, "1s 2g", "1g 2s", "1g 2g")
+		}
+	}
 }

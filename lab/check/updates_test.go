@@ -22,13 +22,13 @@ func TestVariantLocks(t *testing.T) {
 	}
 }
 
-// Programs with holders for update are those of locks that have update mode, and counters those of locks that count.
+// Every lock has programs with holders for update, if need be by lock.ForUpdate; counters are those of locks that count.
 func TestParseUpdates(t *testing.T) {
 	for program, good := range map[string]bool{
 		"dslr [1s 2u 3g] x1, 4 entries, 27 version bits, one cancellation, counters to 2": true,
 		"dslr:slots [1s 2x] x2, 4 entries, 27 version bits, counters to 3":                true,
-		"cas [1s 2u] x1, 4 entries, 27 version bits":                                      false,
-		"declock [1s 2g] x1, 4 entries, 27 version bits":                                  false,
+		"cas [1s 2u] x1, 4 entries, 27 version bits":                                      true,
+		"declock [1s 2g] x1, 4 entries, 27 version bits":                                  true,
 		"cas [1s 2x] x1, 4 entries, 27 version bits, counters to 2":                       false,
 		"dslr [1s 2x] x1, 4 entries, 27 version bits, counters to -2":                     false,
 		"dslr [1s 2z] x1, 4 entries, 27 version bits":                                     false,
