@@ -45,6 +45,7 @@ type Cluster struct {
 	report   func(error)     // is called with errors in the background; nil: none
 	creating memory.Creating // root entries
 	opening  chan struct{}   // full while a store or tree is opened or dropped
+	naming   chan struct{}   // full while locks are opened or dropped by name
 
 	stopCopier func() // of startCopier
 	copying    atomic.Pointer[Copying]
@@ -129,7 +130,7 @@ func OpenNode(f fabric.Node, opts ...Option) (*Cluster, error) {
 }
 
 func newCluster(o *options) *Cluster {
-	c := &Cluster{opening: make(chan struct{}, 1), open: map[collectionKey]collection{}, locks: map[string]*Locks{}, sessions: map[*Session]struct{}{}}
+	c := &Cluster{opening: make(chan struct{}, 1), naming: make(chan struct{}, 1), open: map[collectionKey]collection{}, locks: map[string]*Locks{}, sessions: map[*Session]struct{}{}}
 	c.work.c, c.work.most = c, o.sessions
 	c.guards.c, c.guards.most, c.guards.guarded = c, o.lockSessions, true
 	return c

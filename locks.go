@@ -72,8 +72,13 @@ func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error)
 	if n < 1 {
 		return nil, fmt.Errorf("declock: %d locks: want at least 1", n)
 	}
+	end, err := c.beginName(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	var l *Locks
-	err := c.outlast(ctx, func() error {
+	err = c.outlast(ctx, func() error {
 		l = &Locks{c: c, name: name, n: n, stride: c.node.Layout().Lock().Size}
 		return c.attached(ctx, func(s *Session) error { return l.open(c.node, s.Port()) })
 	})
@@ -83,12 +88,27 @@ func (c *Cluster) Locks(ctx context.Context, name string, n int) (*Locks, error)
 	return c.known(l), nil
 }
 
+// beginName begins to open or drop locks by their name, and returns what ends it: what is noted of a name is what is there.
+func (c *Cluster) beginName(ctx context.Context) (end func(), err error) {
+	select {
+	case c.naming <- struct{}{}:
+		return func() { <-c.naming }, nil
+	case <-ctx.Done():
+		return nil, cn.Ended(ctx)
+	}
+}
+
 // DropLocks removes the name of locks. In this process they are ErrDropped from then on; what is held stays held until Unlock. Other processes are
 // not notified: they must not use the locks any more, which do not exclude holders of locks that are made with the name later. The next Locks, of
 // whatever name, that are as many use the memory again, if none of the dropped locks is held then: a process that uses dropped locks all the same
 // never breaks the exclusion of the new ones, but may keep others waiting.
 func (c *Cluster) DropLocks(ctx context.Context, name string) error {
-	err := c.outlastDrop(ctx,
+	end, err := c.beginName(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	err = c.outlastDrop(ctx,
 		func(s *Session) error { return memory.Drop(s.Port(), c.memory(), name, memory.KindLocks) },
 		func(*Session) error { return nil })
 	if err != nil {

@@ -125,8 +125,8 @@ func (s *Session) releaseAll() error {
 	for _, h := range s.all {
 		if h.Held {
 			names = append(names, fmt.Sprintf("%v %v", h.Lock, h.Mode))
+			s.c.watches.end(h) // before: Lost, by any goroutine, looks at the hold
 			errs = append(errs, s.s.Release(&h.Hold, nil))
-			s.c.watches.end(h)
 		}
 	}
 	if len(names) > 0 {

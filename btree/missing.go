@@ -20,7 +20,7 @@ import (
 // noPart is what an operation needs of a tree before it has met any node: see handle.Session.Ready.
 func noPart(int) bool { return false }
 
-// onMissing reports whether a slot is on a missing part.
+// onMissing reports whether a slot is on a missing part. Others may take the part in at once: who then asks whether the slot is sane asks this first.
 func (t *Tree) onMissing(p ptr) bool {
 	return p.node() < len(t.h.Parts) && t.h.Parts[p.node()].Missing()
 }
@@ -99,10 +99,10 @@ func (g *geometry) thereStill(found []handle.Found) error {
 
 // reach returns nil if a slot of so many bytes can be where p says, and takes the part in that it is on, if that is missing and can be had.
 func (c *Client) reach(p ptr, size uint64) error {
-	switch {
-	case c.t.sane(p, size):
-		return nil
-	case !c.t.onMissing(p):
+	if !c.t.onMissing(p) {
+		if c.t.sane(p, size) {
+			return nil
+		}
 		return fmt.Errorf("%w: ptr %v", ErrCorrupt, p)
 	}
 	if err := c.session.TakeIn(p.node()); err != nil {

@@ -398,7 +398,7 @@ func (t *Tree) loadRoot(do func([]fabric.Op) error) (ptr, error) {
 		return 0, fmt.Errorf("btree: root at %v: %w", a, err)
 	}
 	p := ptr(ops[0].Old)
-	if p == 0 || !t.sane(p, t.stride) && !t.onMissing(p) {
+	if p == 0 || !t.onMissing(p) && !t.sane(p, t.stride) {
 		return 0, fmt.Errorf("%w: root at %v is %v", ErrCorrupt, a, p)
 	}
 	t.root.Store(uint64(p))

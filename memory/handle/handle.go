@@ -86,12 +86,8 @@ func (h *Handle) UpToDate() bool { return h.current.Load() == h.of.losses.Load()
 // Lost reports whether memory was lost since the handle was opened, or the collection dropped.
 func (h *Handle) Lost() bool { return h.Seen != h.of.losses.Load() }
 
-// CountLoss notes that memory has been lost, unless that is known.
-func (h *Handle) CountLoss() {
-	if !h.Lost() {
-		h.of.losses.Add(1)
-	}
-}
+// CountLoss notes that memory has been lost, unless that is known: by one step, for what was opened after this loss has not lost any.
+func (h *Handle) CountLoss() { h.of.losses.CompareAndSwap(h.Seen, h.Seen+1) }
 
 // Gone returns ErrDropped if this compute node knows that the collection has been dropped.
 func (h *Handle) Gone() error { return h.of.gone() }
