@@ -135,7 +135,11 @@ func RMARW(cfg rmarw.Config) func(fabric.Node) *Node {
 func Server(cfg server.Config) func(fabric.Node) *Node {
 	return func(n fabric.Node) *Node {
 		first := server.ServerOf(n)
-		return &Node{Locker: func(p fabric.Port) lock.Locker { return server.New(p, first, cfg) }, Run: server.NewAgent(n, cfg).Run}
+		return &Node{Locker: func(p fabric.Port) lock.Locker {
+			l := server.New(p, first, cfg)
+			l.Incarnation = server.IncarnationOf(n)
+			return l
+		}, Run: server.NewAgent(n, cfg).Run}
 	}
 }
 
@@ -145,7 +149,7 @@ func NearServer(cfg server.Config) func(fabric.Node) *Node {
 		first, agent := server.ServerOf(n), server.NewAgent(n, cfg)
 		return &Node{Locker: func(p fabric.Port) lock.Locker {
 			l := server.New(p, first, cfg)
-			l.Near = agent
+			l.Near, l.Incarnation = agent, server.IncarnationOf(n)
 			return l
 		}, Run: agent.Run}
 	}

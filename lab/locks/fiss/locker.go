@@ -20,6 +20,7 @@ var _ lock.Locker = (*Locker)(nil)
 // New returns the Locker of a client of a pool's machine.
 func New(port fabric.Port, pool *Pool) *Locker {
 	l := &Locker{Client: switched.Client{Client: baseline.New(port, pool.cfg.Plain), Server: server.New(port, pool.cfg.first(), pool.cfg.Server), Name: "fiss"}, pool: pool}
+	l.Server.Incarnation = pool.incarnationOf(pool.cn)
 	l.Server.Other = func(m *fabric.Message) {
 		pool.mu.Lock()
 		pool.handle(port, m)

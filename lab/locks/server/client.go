@@ -18,6 +18,8 @@ type Locker struct {
 	m      fabric.Message
 	// Near, if not nil, is the server of this node: the client executes its requests to it itself.
 	Near *Agent
+	// Incarnation is that of this node ([IncarnationOf]), which tells its claims from those of another that had its number. 0: it is not known.
+	Incarnation uint64
 	// Other, if not nil, gets messages of other locks that come while the client waits.
 	Other func(*fabric.Message)
 }
@@ -33,6 +35,19 @@ func New(port fabric.Port, server fabric.CNID, cfg Config) *Locker {
 func ServerOf(n fabric.Node) fabric.CNID {
 	first, _ := n.View().Live.Next(0)
 	return first
+}
+
+// IncarnationOf returns the incarnation of a node, as all nodes of the cluster know it; 0: the fabric has none.
+func IncarnationOf(n fabric.Node) uint64 {
+	if m, ok := n.(incarnations); ok {
+		return m.Incarnation(n.ID())
+	}
+	return 0
+}
+
+// incarnations is the part of fabric.Members that says which incarnation of a node is live.
+type incarnations interface {
+	Incarnation(fabric.CNID) uint64
 }
 
 // HomeOf returns which of n nodes has a lock: by a hash of its address.
@@ -103,7 +118,7 @@ func (l *Locker) ask(h *lock.Hold, r *lock.Request) (fabric.Message, error) {
 	if r.Try || l.cfg.Kind == Retry {
 		wish |= now
 	}
-	l.m = fabric.Message{Kind: msgAcquire, Body: [7]uint64{uint64(r.Lock), h.Word, wish}}
+	l.m = fabric.Message{Kind: msgAcquire, Body: [7]uint64{uint64(r.Lock), h.Word, wish, l.Incarnation}}
 	if l.near(r.Lock) {
 		if l.cfg.LocalNs > 0 {
 			if err := l.Pause(r, l.cfg.LocalNs, 0); err != nil {
@@ -118,7 +133,7 @@ func (l *Locker) ask(h *lock.Hold, r *lock.Request) (fabric.Message, error) {
 	}
 	for {
 		m, err := l.Port().Recv(r.Until())
-		if err != nil || m.Kind >= msgGranted && m.Kind <= msgRefused && m.Body[0] == uint64(r.Lock) && m.Body[1] == h.Word {
+		if err != nil || l.answers(&m, h) {
 			return m, err
 		}
 		if l.Other != nil && (m.Kind < msgAcquire || m.Kind > msgRefused) {
@@ -126,6 +141,11 @@ func (l *Locker) ask(h *lock.Hold, r *lock.Request) (fabric.Message, error) {
 			l.Other(&l.m)
 		}
 	}
+}
+
+// answers reports whether a message is the answer to a request, and not to one of another client that had the number.
+func (l *Locker) answers(m *fabric.Message, h *lock.Hold) bool {
+	return m.Kind >= msgGranted && m.Kind <= msgRefused && m.Body[0] == uint64(h.Lock) && m.Body[1] == h.Word && m.Body[4] == l.Incarnation
 }
 
 // read does the caller's READs, behind one of the lock's word: all are on its memory node, or refused.
@@ -146,7 +166,7 @@ func (l *Locker) read(h *lock.Hold, r *lock.Request) error {
 
 // tell tells the server about an acquisition.
 func (l *Locker) tell(kind fabric.MsgKind, h *lock.Hold) error {
-	l.m = fabric.Message{Kind: kind, Body: [7]uint64{uint64(h.Lock), h.Word}}
+	l.m = fabric.Message{Kind: kind, Body: [7]uint64{uint64(h.Lock), h.Word, 3: l.Incarnation}}
 	if l.near(h.Lock) {
 		l.Near.near(l.Port(), &l.m)
 		return nil

@@ -37,8 +37,8 @@
 // # Failures
 //
 // When a compute node has left the view, which is after all memory nodes have cut it off, the server releases what its clients held, and forgets what
-// they wanted. If the server itself crashes, its table is lost, and nothing replaces it: all that wait do so until their deadlines,
-// and requests fail once its node has left the view.
+// they wanted; also if another node has its number by then, where the fabric tells one from the other ([Locker.Incarnation]). If the server itself crashes, its table is lost, and nothing replaces it:
+// all that wait do so until their deadlines, and requests fail once its node has left the view. No node may join in its number before all others have left: it would serve with an empty table, and grant what others hold.
 //
 // Source: J. Gao, Q. Wang, J. Shu, "ShiftLock: Mitigate One-sided RDMA Lock Contention via Handover", FAST 2025, section 4.1; published code
 // github.com/thustorage/shiftlock; D. Y. Yoon, M. Chowdhury, B. Mozafari, "Distributed Lock Management with RDMA: Decentralization without

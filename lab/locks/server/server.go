@@ -45,7 +45,7 @@ const defaultPasses = 10
 // Layout is that of a lock. Its bytes mean nothing.
 var Layout = lock.Layout{Size: 8, Align: 8}
 
-// Kinds of messages. Body: the lock, the number of the client's acquisition.
+// Kinds of messages. Body: the lock, the number of the client's acquisition; the fourth word of a client's, and the fifth of an answer, is Locker.Incarnation.
 const (
 	msgAcquire = baseline.MsgServer + iota // and the mode, with the bit now
 	msgCancel                              // the acquisition has ended
@@ -59,9 +59,10 @@ const now = 1 << 8
 
 // A claim is what a client holds or wants.
 type claim struct {
-	client fabric.ClientID
-	number uint64
-	mode   lock.Mode
+	client      fabric.ClientID
+	incarnation uint64 // of its node; 0: it is not known
+	number      uint64
+	mode        lock.Mode
 }
 
 // An entry is a lock in the table of the server.
@@ -186,7 +187,7 @@ func (a *Agent) near(port fabric.Port, m *fabric.Message) bool {
 
 // serve does what a client's message asks for. Answers are sent from a Port: the server's, or that of a client of its node.
 func (a *Agent) serve(port fabric.Port, m *fabric.Message) {
-	l, c := fabric.Addr(m.Body[0]), claim{client: m.From, number: m.Body[1], mode: lock.Mode(m.Body[2] &^ now)}
+	l, c := fabric.Addr(m.Body[0]), claim{client: m.From, incarnation: m.Body[3], number: m.Body[1], mode: lock.Mode(m.Body[2] &^ now)}
 	e := a.table[l]
 	if e == nil {
 		e = spare(&a.spare)
@@ -194,9 +195,11 @@ func (a *Agent) serve(port fabric.Port, m *fabric.Message) {
 		a.table[l] = e
 	}
 	switch {
-	case !a.node.View().Live.Has(m.From.CN()): // it has crashed meanwhile
+	case a.gone(&c): // meanwhile
 	case m.Kind != msgAcquire:
-		a.drop(port, e, func(x claim) bool { return x.client == c.client && x.number == c.number })
+		a.drop(port, e, func(x claim) bool {
+			return x.client == c.client && x.incarnation == c.incarnation && x.number == c.number
+		})
 	case e.admits(c.mode) && len(e.queue) == 0:
 		a.grant(port, e, c, 0)
 	case a.cfg.Kind == ReadersFirst && a.passes(port, e, c):
@@ -211,6 +214,14 @@ func (a *Agent) serve(port fabric.Port, m *fabric.Message) {
 // admits reports whether a lock is free for a mode.
 func (e *entry) admits(m lock.Mode) bool {
 	return len(e.holders) == 0 || m == lock.Shared && e.holders[0].mode == lock.Shared
+}
+
+// writer returns the first writer of the queue, if there is one.
+func (e *entry) writer() (first claim) {
+	if i := slices.IndexFunc(e.queue, func(c claim) bool { return c.mode == lock.Exclusive }); i >= 0 {
+		first = e.queue[i]
+	}
+	return first
 }
 
 // grant makes a client a holder. waited is 1 if it was in the queue.
@@ -240,7 +251,10 @@ func (a *Agent) passes(port fabric.Port, e *entry, c claim) bool {
 // drop takes claims out of a lock, and grants what can be granted then.
 func (a *Agent) drop(port fabric.Port, e *entry, which func(claim) bool) {
 	e.holders = slices.DeleteFunc(e.holders, which)
-	e.queue = slices.DeleteFunc(e.queue, which)
+	before := e.writer()
+	if e.queue = slices.DeleteFunc(e.queue, which); e.writer() != before {
+		e.passed = 0
+	}
 	for len(e.queue) > 0 && e.admits(e.queue[0].mode) {
 		c := e.queue[0]
 		e.queue = slices.Delete(e.queue, 0, 1)
@@ -267,7 +281,7 @@ func (a *Agent) tidy(e *entry) {
 
 // answer sends a client an answer. To a node that has gone, none: its claims are dropped with the next view.
 func (a *Agent) answer(port fabric.Port, l fabric.Addr, c *claim, kind fabric.MsgKind, token, waited uint64) {
-	a.m = fabric.Message{Kind: kind, Body: [7]uint64{uint64(l), c.number, token, waited}}
+	a.m = fabric.Message{Kind: kind, Body: [7]uint64{uint64(l), c.number, token, waited, c.incarnation}}
 	if a.own != nil && c.client == port.ID() {
 		*a.own = a.m
 		return
@@ -275,12 +289,20 @@ func (a *Agent) answer(port fabric.Port, l fabric.Addr, c *claim, kind fabric.Ms
 	_ = port.Send(c.client, &a.m)
 }
 
+// gone reports whether the node of a client has left the view, or another has its number there.
+func (a *Agent) gone(c *claim) bool {
+	cn := c.client.CN()
+	if m, ok := a.node.(incarnations); ok && c.incarnation != 0 && m.Incarnation(cn) > c.incarnation {
+		return true
+	}
+	return !a.node.View().Live.Has(cn)
+}
+
 // forgetCrashed drops the claims of nodes that have left the view.
 func (a *Agent) forgetCrashed() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	live := a.node.View().Live
-	gone := func(c claim) bool { return !live.Has(c.client.CN()) }
+	gone := func(c claim) bool { return a.gone(&c) }
 	for _, l := range slices.Sorted(maps.Keys(a.table)) {
 		e := a.table[l]
 		if slices.ContainsFunc(e.holders, gone) || slices.ContainsFunc(e.queue, gone) {

@@ -17,7 +17,11 @@ const us = fabric.Microsecond
 // join returns how a node gets locks of a variant.
 func join(cfg server.Config) locktest.Join[*server.Locker] {
 	return func(n fabric.Node) (func(fabric.Port) *server.Locker, locktest.Agent) {
-		return func(p fabric.Port) *server.Locker { return server.New(p, server.ServerOf(n), cfg) }, server.NewAgent(n, cfg)
+		return func(p fabric.Port) *server.Locker {
+			l := server.New(p, server.ServerOf(n), cfg)
+			l.Incarnation = server.IncarnationOf(n)
+			return l
+		}, server.NewAgent(n, cfg)
 	}
 }
 
@@ -27,7 +31,7 @@ func joinNear(cfg server.Config) locktest.Join[*server.Locker] {
 		agent := server.NewAgent(n, cfg)
 		return func(p fabric.Port) *server.Locker {
 			l := server.New(p, server.ServerOf(n), cfg)
-			l.Near = agent
+			l.Near, l.Incarnation = agent, server.IncarnationOf(n)
 			return l
 		}, agent
 	}
