@@ -126,6 +126,11 @@ func Classes() []Class {
 		StoreRepair, TreePromote, TreeRepair, StoreLarge}
 }
 
+// ByName lists the classes that are run only if they are asked for.
+func ByName() []Class {
+	return []Class{StoreOpen, StoreRuns, Drops, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal, SwitchedLoss, Updates, Variants}
+}
+
 // ParseClasses parses a list of classes with commas; "" is all.
 func ParseClasses(list string) ([]Class, error) {
 	if list == "" {
@@ -133,7 +138,7 @@ func ParseClasses(list string) ([]Class, error) {
 	}
 	var out []Class
 	for n := range strings.SplitSeq(list, ",") {
-		if all := append(Classes(), StoreOpen, StoreRuns, Drops, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal, SwitchedLoss, Updates, Variants); !slices.Contains(all, Class(n)) {
+		if all := append(Classes(), ByName()...); !slices.Contains(all, Class(n)) {
 			return nil, fmt.Errorf("%w: no class %q: there are %v", ErrScenario, n, all)
 		}
 		out = append(out, Class(n))

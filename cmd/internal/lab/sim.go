@@ -62,7 +62,7 @@ func simFaults(env *command.Env) *cli.Command {
 	var classes, scenario, html string
 	var asJSON bool
 	return &cli.Command{
-		Name: "faults", Usage: "run scenarios of seeds, with faults", Description: "Classes: " + classNames(),
+		Name: "faults", Usage: "run scenarios of seeds, with faults", Description: "Classes: " + classNames(check.Classes()) + ". Only if they are asked for: " + classNames(check.ByName()) + ".",
 		Flags: []cli.Flag{
 			command.CountFlag(&o.First, "seed", 1, 0, math.MaxUint64, "the first seed"),
 			command.CountFlag(&o.Runs, "runs", 1000, 0, 1<<50, "scenarios, each of its own seed; 0: until Ctrl-C"),
@@ -104,9 +104,9 @@ func simFaults(env *command.Env) *cli.Command {
 	}
 }
 
-func classNames() string {
+func classNames(classes []check.Class) string {
 	var names []string
-	for _, k := range check.Classes() {
+	for _, k := range classes {
 		names = append(names, string(k))
 	}
 	return strings.Join(names, ", ")
