@@ -93,7 +93,7 @@ func (d *Document) WriteText(w io.Writer) error {
 	for _, line := range append(d.Unsteady(), d.Costs()...) {
 		b.WriteString(line + "\n")
 	}
-	fmt.Fprintf(&b, "%s. Seed %d, %s, NIC model %s: %s.\n", verdicts(d.Claims()), d.Config.Seed, d.Config.Runs(), d.Config.NIC, ModelNote)
+	fmt.Fprintf(&b, "%s. Seed %d, %s, NIC model %s where a figure has none of its own: %s.\n", verdicts(d.Claims()), d.Config.Seed, d.Config.Runs(), d.Config.NIC, ModelNote)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -150,3 +150,23 @@ func TestWriterAfterOneThatGaveUp(t *testing.T) {
 		t.Errorf("%d readers pass the second writer, want 3", passed)
 	}
 }
+
+// All readers that wait at the head of a queue share the lock once the writer before them has released.
+func TestReadersOfAQueueShare(t *testing.T) {
+	now, most := 0, 0
+	locktest.Play(t, 6, join(server.Config{Kind: server.Queue}), func(k *actor) {
+		mode := lock.Shared
+		if k.At(fabric.Time(k.I) * 10 * us); k.I == 0 {
+			mode = lock.Exclusive
+		}
+		k.Acquire(mode)
+		now++
+		most = max(most, now)
+		k.After(200 * us)
+		now--
+		k.Release()
+	})
+	if most != 5 {
+		t.Errorf("%d readers share the lock, want 5", most)
+	}
+}
