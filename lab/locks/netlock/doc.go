@@ -37,7 +37,11 @@
 //
 // # Failures
 //
-// A machine that crashes breaks the locks on the switch that it holds or waits for. Locks of the server are as those of package server. A crash of the switch or of the server's machine stops all.
+// A machine that crashes breaks the locks on the switch that it holds or waits for: they stay held. So does one that leaves in order with a lock held, a request waiting (also one that its client has given up)
+// or a release that is not answered. Other locks are not touched. Locks of the server are as those of package server. A crash of the switch or of the server's machine stops all.
+//
+// A machine that joins in the number of one that has gone is another: its numbers have a later incarnation, the last 20 bits of the View.Epoch when it joined. So the switch and the server take no packet of it for a copy of the other's or
+// for an old one, and answer none by what has become of the other's. What the other left held stays held. A slot must not stay unused while the view changes 2^19 times, nor a packet be late by 2^20 operations of its slot.
 //
 // Source: Z. Yu, Y. Zhang, V. Braverman, M. Chowdhury, X. Jin, "NetLock: Fast, Centralized Lock Management Using Programmable Switches", SIGCOMM 2020, as its abstract and published
 // code (github.com/netx-repo/NetLock) say; FissLock's paper (OSDI 2024), sections 2.1 and 7.1.

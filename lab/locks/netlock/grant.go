@@ -80,9 +80,8 @@ func (p *Program) next(k *packet) {
 	r := restOf(k.in)
 	n, keep := p.entry(k.lock, place(r.at)), func(old uint64) uint64 { return old }
 	op, client := opID(k.Update(p.ops, n, keep)), k.Update(p.clients, n, keep)
-	const lap = 1<<lapBits - 1
-	same := uint64(op>>opLap)&lap == place(r.at).lap()
-	op &^= lap << opLap
+	same := client>>clientLap == place(r.at).lap()
+	client &= 1<<clientLap - 1
 	switch writer := op.mode() != lock.Shared; {
 	case !same: // it was a reader's, which has released since, and the place is another's now
 	case r.what != readers && writer:
@@ -126,10 +125,13 @@ func (p *Program) last(k *packet) {
 	}
 }
 
-// grant grants the lock to a request that was in the queue.
+// grant grants the lock to a request that was in the queue. It may be that of a machine that has gone, and the register that of one in its number.
 func (p *Program) grant(k *packet, op opID, client uint64) {
 	to := fabric.ClientID(client)
 	k.Update(p.outcome, p.slot(op), func(old uint64) uint64 {
+		if old>>outcomeNumber != op.number() {
+			return old
+		}
 		if old&outcomeLeft != 0 {
 			to = fabric.AgentOf(op.cn())
 		}

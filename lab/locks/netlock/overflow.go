@@ -55,7 +55,7 @@ func (v *overflow) keep(m *fabric.Message, s *surplus) {
 	op := opID(m.Body[1])
 	slot := op &^ (1<<opSlot - 1)
 	switch r := v.last[slot]; {
-	case r == nil || int32(op.value()-r.op.value()) > 0:
+	case r == nil || newer(op.number(), r.op.number()):
 		r = &request{op: op, client: m.Body[3]}
 		v.last[slot] = r
 		s.queue = append(s.queue, r)

@@ -37,14 +37,14 @@ type release struct {
 // NewPool returns the pool of a machine.
 func NewPool(n fabric.Node, cfg Config) *Pool {
 	to, server := cfg.switchOf(n)
-	return newPool(n.ID(), to, server, cfg)
+	return newPool(n.ID(), to, server, n.View().Epoch, cfg)
 }
 
-func newPool(cn, to, server fabric.CNID, cfg Config) *Pool {
+func newPool(cn, to, server fabric.CNID, epoch uint64, cfg Config) *Pool {
 	cfg = cfg.withDefaults()
 	p := &Pool{cfg: cfg, cn: cn, to: fabric.AgentOf(to), server: fabric.AgentOf(server), self: fabric.AgentOf(cn), slots: make([]ticket, cfg.Slots), outside: map[fabric.Addr]bool{}}
 	for i := range p.slots {
-		p.slots[i].op = newOp(cn, i)
+		p.slots[i].op = newOp(cn, i, epoch)
 		p.idle = append(p.idle, cfg.Slots-1-i)
 	}
 	if cfg.Hot != nil {

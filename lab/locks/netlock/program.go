@@ -15,7 +15,7 @@ type Program struct {
 	// numbers are those of the locks' registers: a match-action table that the control plane fills, by the profile before there are packets. Without a profile it is filled as locks are asked for, in no time.
 	numbers map[fabric.Addr]int
 
-	// The register arrays in the order of the stages. seen and outcome have a register for each slot of each machine: its last value, and what has become of
+	// The register arrays in the order of the stages. seen and outcome have a register for each slot of each machine: its last number, and what has become of
 	// that request. counts, taken, head and tail have one for each lock; ops and clients one for each entry of each lock's queue.
 	seen, counts, taken, head, tail, ops, clients, outcome *pswitch.Array
 
@@ -31,7 +31,7 @@ func NewProgram(cfg Config) (*Program, error) {
 	for _, a := range []struct {
 		array    **pswitch.Array
 		n, width int
-	}{{&p.seen, slots, 32}, {&p.counts, cfg.Locks, 64}, {&p.taken, cfg.Locks, 32}, {&p.head, cfg.Locks, 32}, {&p.tail, cfg.Locks, 32},
+	}{{&p.seen, slots, 64}, {&p.counts, cfg.Locks, 64}, {&p.taken, cfg.Locks, 32}, {&p.head, cfg.Locks, 32}, {&p.tail, cfg.Locks, 32},
 		{&p.ops, entries, 64}, {&p.clients, entries, 32}, {&p.outcome, slots, 64}} {
 		var err error
 		if *a.array, err = m.Array(a.n, a.width); err != nil {
@@ -93,11 +93,11 @@ const (
 	kept // by the server
 )
 
-// The register of an outcome: the value of the request, whether its client has given up, the state.
+// The register of an outcome: the number of the request, whether its client has given up, the state.
 const (
-	outcomeState = 3
-	outcomeLeft  = 4
-	outcomeValue = 3
+	outcomeState  = 3
+	outcomeLeft   = 4
+	outcomeNumber = 3
 )
 
 // A packet is one on its way through the stages.
@@ -153,18 +153,18 @@ func (p *Program) number(l fabric.Addr) (int, bool) {
 
 // isNew is the first stage: it reports whether the packet is newer than all that its slot has sent, and notes whether it is a copy of the last.
 func (p *Program) isNew(k *packet) bool {
-	v := k.op.value()
+	v := k.op.number()
 	if k.in.Kind == msgPush {
 		v++
 	}
-	old := uint32(k.Update(p.seen, p.slot(k.op), func(old uint64) uint64 {
-		if int32(v-uint32(old)) > 0 {
-			return uint64(v)
+	old := k.Update(p.seen, p.slot(k.op), func(old uint64) uint64 {
+		if newer(v, old) {
+			return v
 		}
 		return old
-	}))
+	})
 	k.again = old == v && k.in.Kind != msgPush || old == v+1 && k.in.Kind == msgAcquire
-	return int32(v-old) > 0
+	return newer(v, old)
 }
 
 // acquire handles a request that comes from its client, or from the server, which has kept it.
@@ -212,16 +212,16 @@ func (p *Program) acquire(k *packet) {
 func (p *Program) enqueue(k *packet) {
 	at := place(k.Update(p.tail, k.lock, p.advance))
 	n := p.entry(k.lock, at)
-	k.Update(p.ops, n, func(uint64) uint64 { return uint64(k.op) | at.lap()<<opLap })
-	k.Update(p.clients, n, func(uint64) uint64 { return k.in.Body[3] })
+	k.Update(p.ops, n, func(uint64) uint64 { return uint64(k.op) })
+	k.Update(p.clients, n, func(uint64) uint64 { return k.in.Body[3] | at.lap()<<clientLap })
 }
 
-// A place is one of a queue, and in which lap of the queue it is used: 16 bits, and 10. An entry has the lap in bits of its opID that are not used.
+// A place is one of a queue, and in which lap of the queue it is used: 16 bits, and 10. An entry has the lap beside its client.
 type place uint64
 
 const (
-	lapBits = 10
-	opLap   = 2
+	lapBits   = 10
+	clientLap = fabric.ClientIDBits
 )
 
 func (a place) lap() uint64 { return uint64(a >> 16) }
@@ -241,11 +241,11 @@ func (p *Program) advance(at uint64) uint64 {
 func (p *Program) answer(k *packet, taken uint64) {
 	gaveUp := k.in.Kind == msgAcquire && k.in.Body[2]&left != 0
 	k.Update(p.outcome, p.slot(k.op), func(old uint64) uint64 {
-		gaveUp = gaveUp || old>>outcomeValue == uint64(k.op.value()) && old&outcomeLeft != 0
+		gaveUp = gaveUp || old>>outcomeNumber == k.op.number() && old&outcomeLeft != 0
 		if k.again {
 			k.state = state(old & outcomeState)
 		}
-		w := uint64(k.op.value())<<outcomeValue | uint64(k.state)
+		w := k.op.number()<<outcomeNumber | uint64(k.state)
 		if gaveUp {
 			w |= outcomeLeft
 		}

@@ -9,12 +9,13 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// A rig is a machine, a switch and a server, whose messages a test delivers one by one.
+// A rig is a machine, a switch and a server, whose messages a test delivers one by one. Others are further machines.
 type rig struct {
 	t       *testing.T
 	program *Program
 	sw      *pswitch.Switch
 	pool    *Pool
+	others  map[fabric.CNID]*Pool
 	server  *overflow
 	under   []sent
 }
@@ -54,14 +55,19 @@ func newRig(t *testing.T, cfg Config) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, program: program, sw: pswitch.New(program), pool: newPool(machineAt, switchAt, serverAt, cfg)}
+	r := &rig{t: t, program: program, sw: pswitch.New(program), pool: newPool(machineAt, switchAt, serverAt, 1, cfg)}
 	r.server = newOverflow(wire{r: r, id: fabric.AgentOf(serverAt)})
 	return r
 }
 
 // ask has a client ask for the lock, and returns its ticket.
 func (r *rig) ask(client int, m lock.Mode) *ticket {
-	return &r.pool.slots[r.pool.begin(wire{r: r, id: fabric.Client(machineAt, client)}, &lock.Request{Lock: theLock, Mode: m})]
+	return r.request(r.pool, client, lock.Request{Lock: theLock, Mode: m})
+}
+
+// request has a client of a machine make a request.
+func (r *rig) request(p *Pool, client int, q lock.Request) *ticket {
+	return &p.slots[p.begin(wire{r: r, id: fabric.Client(p.cn, client)}, &q)]
 }
 
 // release releases what a ticket holds.
@@ -70,9 +76,12 @@ func (r *rig) release(t *ticket) {
 	if t.phase != holds {
 		r.t.Fatalf("%v is in phase %d, want holds", t.client, t.phase)
 	}
-	l, mode := t.lock, t.op.mode()
+	l, mode, p := t.lock, t.op.mode(), r.pool
+	if o := r.others[t.client.CN()]; o != nil {
+		p = o
+	}
 	t.phase = idle // its slot is not used again
-	r.pool.release(wire{r: r, id: t.client}, l, mode)
+	p.release(wire{r: r, id: t.client}, l, mode)
 }
 
 // take takes the first message of a kind out of those under way.
@@ -95,7 +104,11 @@ func (r *rig) deliver(s sent) {
 	case fabric.AgentOf(serverAt):
 		r.server.handle(&s.Message)
 	default:
-		r.pool.handle(wire{r: r, id: s.to}, &s.Message)
+		p := r.pool
+		if o := r.others[s.to.CN()]; o != nil {
+			p = o
+		}
+		p.handle(wire{r: r, id: s.to}, &s.Message)
 	}
 }
 
