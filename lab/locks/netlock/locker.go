@@ -20,7 +20,7 @@ var _ lock.Locker = (*Locker)(nil)
 // New returns the Locker of a client of a pool's machine.
 func New(port fabric.Port, pool *Pool) *Locker {
 	l := &Locker{Client: switched.Client{Client: baseline.New(port, pool.cfg.Plain), Server: server.New(port, pool.server.CN(), pool.cfg.Server), Name: "netlock"}, pool: pool}
-	l.Server.Other = l.handle
+	l.Server.Other, l.Server.Incarnation = l.handle, pool.incarnation
 	return l
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lab/locks/internal/switched"
+	"github.com/declock/declock/lab/locks/server"
 	"github.com/declock/declock/lock"
 )
 
@@ -27,6 +28,8 @@ type Pool struct {
 	// watched: the agent Port looks for what is to be sent anew.
 	watched bool
 	m       fabric.Message
+	// incarnation is that of the machine, for the server of locks without registers.
+	incarnation uint64
 }
 
 type release struct {
@@ -36,8 +39,10 @@ type release struct {
 
 // NewPool returns the pool of a machine.
 func NewPool(n fabric.Node, cfg Config) *Pool {
-	to, server := cfg.switchOf(n)
-	return newPool(n.ID(), to, server, n.View().Epoch, cfg)
+	to, first := cfg.switchOf(n)
+	p := newPool(n.ID(), to, first, n.View().Epoch, cfg)
+	p.incarnation = server.IncarnationOf(n)
+	return p
 }
 
 func newPool(cn, to, server fabric.CNID, epoch uint64, cfg Config) *Pool {
