@@ -72,13 +72,17 @@ type detachableMember struct {
 	acked  uint64
 	attach *sync.Cond
 	done   chan struct{}
-	lapsed atomic.Bool // its lease has run out, as it sees it
+	lapsed atomic.Bool  // its lease has run out, as it sees it
+	until  atomic.Int64 // when its lease ends, on the clock of boottime; 0: not soon
 }
 
 // LeasedUntil is member.Leased.
 func (d *detachableMember) LeasedUntil() time.Duration {
 	if d.lapsed.Load() {
 		return 0
+	}
+	if until := d.until.Load(); until != 0 {
+		return time.Duration(until)
 	}
 	return boottime.Now() + time.Hour
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/declock/declock/fabric/internal/peer"
 	"github.com/declock/declock/fabric/internal/peertest"
 	"github.com/declock/declock/fabric/member"
+	"github.com/declock/declock/internal/boottime"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,6 +71,29 @@ func TestLocalMemoryNodeStopped(t *testing.T) {
 	}
 	m.Signal(syscall.SIGCONT)
 	peertest.Await(t, "it is used again", l.try)
+}
+
+// A memory node stands still shortly before its lease ends, long before half of DeadAfter is over: its memory is used until the lease ends, and not after that, for another may serve
+// the number then, though it has no replicas.
+func TestLocalLapsedSoon(t *testing.T) {
+	c := newTestCluster(t)
+	c.change = func(o *Options) { o.Local, o.DeadAfter = true, time.Minute }
+	c.Start(fabrictest.Config{Mem: []uint64{1 << 20}, CNs: 1})
+	defer c.Close()
+	peertest.Await(t, "memory is lent", func() bool { return localOf(c.Nodes[0], 0) != nil })
+	l, s := localOf(c.Nodes[0], 0), c.Servers[0]
+	until := boottime.Now() + 200*time.Millisecond
+	s.peer.Mu.Lock() // it says nothing more
+	defer s.peer.Mu.Unlock()
+	c.way.of(s.peer.Own.Incarnation).until.Store(int64(until))
+	s.renewLeaves()
+	if used := l.try(); !used && boottime.Now() < until {
+		t.Error("it is not used while the lease lasts")
+	}
+	time.Sleep(until - boottime.Now() + 20*time.Millisecond) // the clock that is looked at ticks
+	if l.try() {
+		t.Error("it is used when another memory node may serve the number")
+	}
 }
 
 // A compute node stands still, its memory node ends and another serves the number: when it goes on it executes nothing where others do not see it.
