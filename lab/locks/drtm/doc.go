@@ -29,9 +29,9 @@
 //
 // # Failures
 //
-// A crashed reader's lease ends by itself. A crashed writer's node is in the word: once that node has left the view,
-// which is after all memory nodes have cut it off, a client that wants the lock takes it by CAS from that word. (DrTM first replays the
-// writer's log; a lock has none.) Exclusion of readers rests on clocks and on time: a reader that stands still between looking at its
+// A crashed reader's lease ends by itself. A crashed writer's node is in the word, with its incarnation: once that node has left the view,
+// which is after all memory nodes have cut it off, or another has its number there, a client that wants the lock takes it by CAS from that word. (DrTM first replays the
+// writer's log; a lock has none.) A fabric without incarnations (fabric.Members) does not tell the two nodes apart. Exclusion of readers rests on clocks and on time: a reader that stands still between looking at its
 // clock and using what it has read can use what is another's by then.
 //
 // Source: X. Wei, J. Shi, Y. Chen, R. Chen, H. Chen, "Fast In-memory Transaction Processing using RDMA and HTM", SOSP 2015, section 4;

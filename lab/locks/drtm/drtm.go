@@ -14,13 +14,15 @@ type Locker struct {
 	baseline.Client
 	node fabric.Node
 	cfg  Config
+	// incarnation is that of the node.
+	incarnation uint64
 }
 
 var _ lock.Locker = (*Locker)(nil)
 
 // New returns the Locker of a client of a node.
 func New(port fabric.Port, node fabric.Node, cfg Config) *Locker {
-	return &Locker{Client: baseline.New(port, cfg.Plain), node: node, cfg: cfg.withDefaults()}
+	return &Locker{Client: baseline.New(port, cfg.Plain), node: node, cfg: cfg.withDefaults(), incarnation: baseline.Incarnation(node, node.ID())}
 }
 
 // Acquire implements lock.Locker.
@@ -74,7 +76,7 @@ func (l *Locker) acquire(h *lock.Hold, r *lock.Request) error {
 // mine returns the word of a lock that this client acquires now.
 func (l *Locker) mine(m lock.Mode) word {
 	if m == lock.Exclusive {
-		return writerWord(l.Port().ID().CN())
+		return writerWord(l.Port().ID().CN(), l.incarnation)
 	}
 	return leased(l.Port().Now() + l.cfg.LeaseNs)
 }
@@ -90,10 +92,11 @@ func (l *Locker) grants(h *lock.Hold, m lock.Mode, found, expect, mine word) boo
 	return m == lock.Shared && !found.corrupt() && !found.written() && l.cfg.valid(found.end(), l.Port().Now(), l.cfg.left())
 }
 
-// replaceable reports whether a lock that is not free can be acquired all the same: its lease has expired, or its writer's node has crashed.
+// replaceable reports whether a lock that is not free can be acquired all the same: its lease has expired, or its writer's node has gone, and another may have its
+// number. A node reaches memory once all others know it, and no more when another has its number: so one that is not known is not to come.
 func (l *Locker) replaceable(w word) bool {
 	if w.written() {
-		return !l.node.View().Live.Has(w.owner())
+		return !l.node.View().Live.Has(w.owner()) || w.ofAnother(baseline.Incarnation(l.node, w.owner()))
 	}
 	return l.cfg.expired(w.end(), l.Port().Now())
 }

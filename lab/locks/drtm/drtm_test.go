@@ -45,7 +45,7 @@ func TestWordGolden(t *testing.T) {
 	s := locktest.Play(t, 2, join(drtm.Config{}), func(k *actor) {
 		if k.I == 1 { // a writer of cn2
 			k.Acquire(lock.Exclusive)
-			k.Words("held by cn2", 2<<1|1, 1)
+			k.Words("held by cn2, the third node that has joined", 3<<9|2<<1|1, 1)
 			k.Release()
 			k.Words("free", 0, 1)
 			return

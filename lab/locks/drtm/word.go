@@ -12,29 +12,42 @@ import (
 //
 //	 63                                  9 8          1     0
 //	+-------------------------------------+------------+-------+
-//	|   end of the lease, microseconds    | writer's CN| write |
+//	|   end of the lease, microseconds    |          0 |     0 |  readers
+//	+-------------------------------------+------------+-------+
+//	|   incarnation of the writer's CN    | writer's CN|     1 |  a writer
 //	+-------------------------------------+------------+-------+
 //
-// With write, there is no lease; with a lease, no writer.
+// The incarnation is the low 55 bits of fabric.Members' one; 0: it is not known.
 type word uint64
 
 const (
 	write      = word(1)
 	ownerShift = 1
 	ownerMask  = word(0xff)
-	endShift   = 9
+	restShift  = 9
+	restMask   = uint64(1)<<(64-restShift) - 1
 )
 
-// writerWord returns the word of a lock that a client of a node has exclusively.
-func writerWord(cn fabric.CNID) word { return word(cn)<<ownerShift | write }
+// writerWord returns the word of a lock that a client of an incarnation of a node has exclusively.
+func writerWord(cn fabric.CNID, incarnation uint64) word {
+	return word(incarnation)<<restShift | word(cn)<<ownerShift | write
+}
 
 // leased returns the word of a lock that is leased until a time.
-func leased(end fabric.Time) word { return word(end/fabric.Microsecond) << endShift }
+func leased(end fabric.Time) word { return word(end/fabric.Microsecond) << restShift }
 
 func (w word) written() bool      { return w&write != 0 }
 func (w word) owner() fabric.CNID { return fabric.CNID(w >> ownerShift & ownerMask) }
-func (w word) end() fabric.Time   { return fabric.Time(w>>endShift) * fabric.Microsecond }
-func (w word) corrupt() bool      { return w.written() != (w.owner() != 0) || w.written() && w.end() != 0 }
+func (w word) corrupt() bool      { return w.written() != (w.owner() != 0) }
+
+// end returns until when the lock is leased, if no writer has it.
+func (w word) end() fabric.Time { return fabric.Time(w>>restShift) * fabric.Microsecond }
+
+// ofAnother reports whether the writer's node is not the incarnation that has its number now. Either may be unknown.
+func (w word) ofAnother(now uint64) bool {
+	had := uint64(w >> restShift)
+	return had != 0 && now != 0 && had != now&restMask
+}
 
 func (w word) String() string {
 	if w.written() {
@@ -45,7 +58,11 @@ func (w word) String() string {
 
 // Decode takes the first word of a lock apart: the compute node of its writer, 0 if there is none, and until when it is leased.
 func Decode(lockWord uint64) (writer fabric.CNID, end fabric.Time) {
-	return word(lockWord).owner(), word(lockWord).end()
+	w := word(lockWord)
+	if w.written() {
+		return w.owner(), 0
+	}
+	return 0, w.end()
 }
 
 // Used is the word of a lock that readers had last, long ago: their lease ended when the clocks began. The next client needs a second CAS.

@@ -39,15 +39,7 @@ func ServerOf(n fabric.Node) fabric.CNID {
 
 // IncarnationOf returns the incarnation of a node, as all nodes of the cluster know it; 0: the fabric has none.
 func IncarnationOf(n fabric.Node) uint64 {
-	if m, ok := n.(incarnations); ok {
-		return m.Incarnation(n.ID())
-	}
-	return 0
-}
-
-// incarnations is the part of fabric.Members that says which incarnation of a node is live.
-type incarnations interface {
-	Incarnation(fabric.CNID) uint64
+	return baseline.Incarnation(n, n.ID())
 }
 
 // HomeOf returns which of n nodes has a lock: by a hash of its address.

@@ -292,7 +292,7 @@ func (a *Agent) answer(port fabric.Port, l fabric.Addr, c *claim, kind fabric.Ms
 // gone reports whether the node of a client has left the view, or another has its number there.
 func (a *Agent) gone(c *claim) bool {
 	cn := c.client.CN()
-	if m, ok := a.node.(incarnations); ok && c.incarnation != 0 && m.Incarnation(cn) > c.incarnation {
+	if c.incarnation != 0 && baseline.Incarnation(a.node, cn) > c.incarnation {
 		return true
 	}
 	return !a.node.View().Live.Has(cn)

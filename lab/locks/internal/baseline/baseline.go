@@ -244,3 +244,12 @@ func (c *Client) GaveUp(err error) error {
 	c.Counters.Cancels++
 	return err
 }
+
+// Incarnation returns which of the nodes that have had a number is live with it, as a node knows; 0: none, or the fabric does not say (fabric.Members).
+func Incarnation(n fabric.Node, id fabric.CNID) uint64 {
+	m, ok := n.(interface{ Incarnation(fabric.CNID) uint64 })
+	if !ok {
+		return 0
+	}
+	return m.Incarnation(id)
+}
