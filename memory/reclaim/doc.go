@@ -21,6 +21,9 @@
 //
 // # Members
 //
+// The record of a member says which step it has answered last. In replicated memory records are at the backups, and the word of the round is not: after a promotion rounds are counted anew. So who
+// begins one reads the records in the same chain, and takes the next number if a member has answered that one before.
+//
 // A compute node that opens a store or tree registers in its memory before it takes anything ([Join]), and looks only then whether a round is
 // under way. A leader looks at the registrations only after it has begun the round: so at least one of the two sees the other. A member that leaves ends the round first
 // ([Member.Leave]): what it remembers goes with it. If a member crashes in a round, the round ends, and another is begun. A leader that

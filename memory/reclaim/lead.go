@@ -20,10 +20,36 @@ type leading struct {
 	forced bool    // it serves a call of Force
 }
 
+// number makes the round word that of a new round in place of what was, which this member leads. false: another was faster.
+//
+// A promotion leaves the word of the round behind, and the numbers begin anew, but records come to backups as they are: so a record may have answered, before the promotion, a step of
+// the number that comes next. No record has the number of a round that begins. What a member answers late, since it stood still over the promotion, is no step of it either, but the first: the record
+// is no more what it was, or the member remembers since then.
+func (m *Member) number(o Owner, was roundWord) (w roundWord, ok bool, err error) {
+	buf := o.Port().Alloc(8 * maxNodes)
+	defer o.Port().Free(buf)
+	for {
+		w = was.begun(m.cn, m.incarnation)
+		ops := [2]fabric.Op{ // one chain: the records are those of the memory node that has the word
+			fabric.Read(m.base.Add(recordsAt), buf),
+			fabric.CAS(m.base, uint64(was), uint64(w)),
+		}
+		if err := o.Do(ops[:]); err != nil {
+			return w, false, fmt.Errorf("reclaim: round at %v: %w", m.base, err)
+		}
+		if !ops[1].Swapped() || !decodeTable(buf).answers(w.mark().round()) {
+			return w, ops[1].Swapped(), nil
+		}
+		if ok, err := m.swapRound(o.Do, w, w.ended()); err != nil || !ok {
+			return w, false, err
+		}
+		was = w.ended()
+	}
+}
+
 // begin begins a round in place of what was, and leads it.
 func (m *Member) begin(o Owner, was roundWord) error {
-	w := was.begun(m.cn, m.incarnation)
-	ok, err := m.swapRound(o.Do, was, w)
+	w, ok, err := m.number(o, was)
 	if err != nil || !ok {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/declock/declock/fabric"
@@ -304,11 +305,20 @@ func readTable(port fabric.Port, do func([]fabric.Op) error, base fabric.Addr) (
 	if _, err := execute(do, "records", fabric.Read(base.Add(recordsAt), buf)); err != nil {
 		return nil, err
 	}
+	return decodeTable(buf), nil
+}
+
+func decodeTable(buf []byte) *table {
 	var t table
 	for i := range t {
 		t[i] = recordWord(binary.LittleEndian.Uint64(buf[8*i:]))
 	}
-	return &t, nil
+	return &t
+}
+
+// answers reports whether a compute node that is registered has answered a step of a round last.
+func (t *table) answers(round uint32) bool {
+	return slices.ContainsFunc(t[:], func(w recordWord) bool { return w.open() && w.mark().round() == round })
 }
 
 // OpenOn returns the compute nodes, besides this one, that have the store or tree open, or crashed with it open.

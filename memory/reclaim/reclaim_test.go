@@ -37,6 +37,7 @@ type world struct {
 	base fabric.Addr
 	cns  []*sim.Node
 	mine []*lists
+	used []uint64 // blocks to which the index leads
 }
 
 // lists is what a compute node has: the Owner, too.
@@ -132,6 +133,9 @@ func (l *lists) Mark() (*Map, error) {
 		for _, off := range x.released {
 			m.Mark(0, off, off+1)
 		}
+	}
+	for _, off := range l.w.used {
+		m.Mark(0, off, off+1)
 	}
 	if l.inUse > 0 {
 		l.inUse--
@@ -416,6 +420,32 @@ func TestRoundsAfterAPromotion(t *testing.T) {
 	round(true)
 	if len(a.released) != 2 {
 		t.Errorf("released %#x: not what was leaked", a.released)
+	}
+}
+
+// A promotion takes the word of the round away, and the record of a member, be it the leader's, has answered before it a step with the number of the next round. What that member has in hand is not taken for
+// leaked.
+func TestRecordsThatHaveAnsweredBefore(t *testing.T) {
+	for who := range 2 {
+		w := newWorld(t, 2)
+		l := w.mine[who]
+		r := makeRecord(false, l.m.incarnation, roundWord(0).begun(1, 1).mark())
+		if _, err := execute(l.port.Do, "record", fabric.Store(l.m.record(l.m.cn), uint64(r))); err != nil {
+			t.Fatal(err)
+		}
+		l.u.Enter()
+		off := l.free[0]
+		l.free = l.free[1:]
+		l.m.Touch(0, off)
+		w.mine[0].m.Force()
+		w.tend(10, 0, 1)
+		w.used = append(w.used, off)
+		l.u.Exit()
+		w.tend(20, 0, 1)
+		w.wantFound("in the index")
+		if n := w.mine[0].m.Found(); n.Forced != 1 || n.Abandoned > 0 {
+			t.Errorf("member %d has answered: %+v", who, n)
+		}
 	}
 }
 
