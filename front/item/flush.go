@@ -76,7 +76,9 @@ type lastFlush struct {
 	used   atomic.Bool   // an operation has asked since the watcher looked
 	wanted chan struct{} // wakes the watcher of a server that was unused
 
-	mu sync.Mutex // of writers
+	mu    sync.Mutex    // of writers
+	since int64         // what was read of the record by a read that began before is of another one
+	eras  atomic.Uint32 // how often the record has become another one
 }
 
 // slow is the bit of lastFlush.number that says that a flush is under way. The others are the number of the last one.
@@ -115,13 +117,24 @@ func (x *Flushes) Look(ctx context.Context) error {
 	return err
 }
 
-// Forget forgets what was read of the record: the store may be another one.
-func (x *Flushes) Forget() { x.last.readAt.Store(0) }
+// Forget forgets what was read of the record, which may be another one from now on. It is called before any operation can find a store of items that was
+// opened with that: each that has the number from before finds then that the era has ended, and starts again with a new one.
+func (x *Flushes) Forget() {
+	l := &x.last
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.eras.Add(1)
+	l.readAt.Store(0)
+	l.since = int64(x.clock())
+}
+
+// Era is taken before the number of the last flush, and compared when an item is stored with that: in another era the number is of a record that is not there any more.
+func (x *Flushes) Era() uint32 { return x.last.eras.Load() }
 
 // clock is the process's own.
 func (x *Flushes) clock() time.Duration { return time.Since(x.started) }
 
-// set notes a record that was read, unless one that was read later is there. readAt is written last, and read first.
+// set notes a record that was read, unless one that was read later is there, or the record is another one since. readAt is written last, and read first.
 func (l *lastFlush) set(r *record, at time.Duration) {
 	v := uint64(r.number)
 	if r.underWay != 0 {
@@ -129,7 +142,7 @@ func (l *lastFlush) set(r *record, at time.Duration) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if int64(at) > l.readAt.Load() {
+	if int64(at) > max(l.readAt.Load(), l.since) {
 		l.number.Store(v)
 		l.readAt.Store(int64(at))
 	}

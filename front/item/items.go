@@ -65,6 +65,9 @@ func (x *Items) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if before := x.stores.Load(); before != nil && before.control != control {
+		x.flushes.Forget()
+	}
 	x.stores.Store(&stores{objects, control})
 	return nil
 }
@@ -197,20 +200,22 @@ func (x *Items) Update(ctx context.Context, key []byte, u Update) (called bool, 
 	if u.Read >= 0 {
 		u.Read += HeadSize
 	}
+	era := x.flushes.Era()
 	n, err := x.flushes.Number(ctx)
 	if err != nil {
 		return false, err
 	}
 	for lost := n; ; {
-		seen, newer, err := x.update(ctx, key, &u, n, lost)
+		seen, again, err := x.update(ctx, key, &u, era, n, lost)
 		switch {
 		case errors.Is(err, objstore.ErrNotFound):
 			return false, nil
 		case err != nil:
 			return false, err
-		case !newer:
+		case !again:
 			return true, nil
 		}
+		era = x.flushes.Era()
 		if n, err = x.flushes.Read(ctx); err != nil {
 			return false, err
 		}
@@ -220,11 +225,11 @@ func (x *Items) Update(ctx context.Context, key []byte, u Update) (called bool, 
 	}
 }
 
-// update is Update with a number of the last flush. If the item is newer than that, it is left, and seen is its own. An item with the number lost is
-// one from before the record was lost.
-func (x *Items) update(ctx context.Context, key []byte, u *Update, number, lost uint32) (seen uint32, newer bool, err error) {
+// update is Update with a number of the last flush, of an era. If that has ended, or the item is newer, it is left, and again is set; seen is the item's number. An item with the
+// number lost is one from before the record was lost.
+func (x *Items) update(ctx context.Context, key []byte, u *Update, era, number, lost uint32) (seen uint32, again bool, err error) {
 	d := decisions.Get().(*decision)
-	d.key, d.apply, d.number, d.lost = key, u.Apply, number, lost
+	d.flushes, d.key, d.apply, d.era, d.number, d.lost = x.flushes, key, u.Apply, era, number, lost
 	begun := x.updates.Begin()
 	defer func() { // also if Apply panics
 		x.updates.End(begun)
@@ -232,22 +237,23 @@ func (x *Items) update(ctx context.Context, key []byte, u *Update, number, lost 
 		decisions.Put(d)
 	}()
 	for since := time.Duration(0); ; {
-		d.newer = false
+		d.again, d.seen = false, number
 		err = x.objects().Update(ctx, key, objstore.Update{Read: u.Read, Beginning: u.Beginning, IfFound: u.IfFound, Apply: d.decide})
 		if !x.retry(ctx, err, &since) {
-			return d.seen, d.newer, err
+			return d.seen, d.again, err
 		}
 	}
 }
 
 // A decision is what update does under the lock.
 type decision struct {
-	key          []byte
-	apply        func(*Object) Change // the user's
-	number, lost uint32
-	object       Object // that apply sees
-	newer        bool
-	seen         uint32
+	flushes           *Flushes
+	key               []byte
+	apply             func(*Object) Change // the user's
+	era, number, lost uint32
+	object            Object // that apply sees
+	again             bool
+	seen              uint32
 
 	decide func(*objstore.Object) objstore.Change // for objstore.Update
 }
@@ -261,11 +267,14 @@ var decisions = sync.Pool{New: func() any {
 
 // of decides what becomes of an object.
 func (d *decision) of(at *objstore.Object) objstore.Change {
+	if d.again = d.flushes.Era() != d.era; d.again {
+		return objstore.Change{}
+	}
 	o := &d.object
 	*o = Object{Token: at.Token, Replaced: at.Expired}
 	if at.Found {
 		ok := o.itemOf(&at.Item, at.Size, at.Clock)
-		if d.newer = ok && o.Flush != d.lost && int32(o.Flush-d.number) > 0; d.newer {
+		if d.again = ok && o.Flush != d.lost && int32(o.Flush-d.number) > 0; d.again {
 			d.seen = o.Flush
 			return objstore.Change{}
 		}

@@ -295,6 +295,40 @@ func TestDropped(t *testing.T) {
 	}
 }
 
+// What is put into a store that is made anew, since both were dropped, has the number of the new record: it is there still when that has been read.
+func TestPutAfterDrop(t *testing.T) {
+	c := openCluster(t)
+	x := openItems(t, c)
+	for range 2 {
+		if err := x.flushes.changeRecord(t.Context(), func(r *record) bool { r.number -= 1000; return true }); err != nil { // that of the next is another
+			t.Fatal(err)
+		}
+		if _, err := x.flushes.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		x.put(t, "a", "v", 0)
+		for _, name := range []string{"items" + ControlSuffix, "items"} {
+			if err := c.DropStore(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The server has the number from before, as one has it of which the watcher has not read since.
+		x.flushes.last.mu.Lock()
+		x.flushes.last.readAt.Store(int64(x.clock()))
+		x.flushes.last.mu.Unlock()
+		x.put(t, "b", "w", 0)
+		if _, err := x.flushes.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if x.get(t, "b") != "w" {
+			t.Fatal("what was put after the drop is gone")
+		}
+		if x.get(t, "a") != "" {
+			t.Error("an item of a store that was dropped")
+		}
+	}
+}
+
 // Scan finds a key that is there all the time, however often its item is replaced by one of another size meanwhile.
 func TestScanOfBucketThatChanges(t *testing.T) {
 	c := openCluster(t)

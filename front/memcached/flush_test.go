@@ -213,3 +213,38 @@ func TestFirstOperationOfAnUnusedServer(t *testing.T) {
 	d.want("flush_all\r\n", "OK\r\n")
 	c.want("get k\r\n", "END\r\n")
 }
+
+// What is set in a store that is made anew, since both were dropped, has the number of the new record: it is there still when that has been read. An operation that had
+// taken the number before takes it anew.
+func TestSetAfterDrop(t *testing.T) {
+	cluster := openCluster(t)
+	s, address := startServer(t, cluster, Options{})
+	c := dial(t, address)
+	for range 2 {
+		changeRecord(t, s, func(record []byte) { // the number of the next record is another
+			binary.LittleEndian.PutUint32(record[8:], binary.LittleEndian.Uint32(record[8:])-1000)
+		})
+		n, err := s.flushes.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.want("set k 0 0 1\r\n1\r\n", "STORED\r\n")
+		era := s.flushes.Era()
+		for _, name := range []string{"memcached" + item.ControlSuffix, "memcached"} {
+			if err := cluster.DropStore(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.home.Load().open(); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, again := s.opened(&objstore.Object{}, era, n, n); !again {
+			t.Error("an operation with the number from before goes on with it")
+		}
+		c.want("set k 0 0 1\r\n2\r\n", "STORED\r\n")
+		if _, err := s.flushes.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.want("get k\r\n", "VALUE k 0 1\r\n2\r\nEND\r\n")
+	}
+}

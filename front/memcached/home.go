@@ -28,6 +28,7 @@ const (
 // A home is a cluster that the server is attached to, with the stores.
 type home struct {
 	o       *Options
+	flushes *item.Flushes
 	cluster *declock.Cluster
 	cfg     declock.StoreConfig // of items
 	stores  atomic.Pointer[[2]*declock.Store]
@@ -59,6 +60,9 @@ func (h *home) open() error {
 	}
 	if most := opened[items].MaxValue(); most < min(h.o.MaxItem, objstore.MaxValueBytes) {
 		return fmt.Errorf("memcached: store %q takes values to %d B, fewer than items of %d B need: %w", h.o.Store, most, h.o.MaxItem, objstore.ErrGeometry)
+	}
+	if before := h.stores.Load(); before != nil && before[control] != opened[control] {
+		h.flushes.Forget()
 	}
 	if before := h.stores.Swap(&opened); before != nil && before[items] != opened[items] {
 		h.done.Add(new(before[items].Stats()))

@@ -45,6 +45,7 @@ type request struct {
 	// invalidate stores the item as stale if its unique is older than that which is there (ms with I).
 	invalidate bool
 
+	era     uint32 // see item.Flushes
 	number  uint32 // of the last flush
 	again   bool   // the number is too old, or that of the item is unknown
 	seen    uint32 // then: that of the item
@@ -150,6 +151,7 @@ func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objsto
 	if all {
 		read = w.o.MaxItem
 	}
+	era := w.flushes.Era()
 	n, err := w.flushes.Number(context.Background())
 	if err != nil {
 		return false, err
@@ -160,7 +162,7 @@ func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objsto
 		again, large, seen := false, false, n
 		err = w.do(items, func(k *objstore.Client) error {
 			return k.Update(key, objstore.Update{Read: headSize + read, IfFound: ifFound, Apply: func(o *objstore.Object) objstore.Change {
-				it, live, newer := opened(o, n, lost)
+				it, live, newer := w.opened(o, era, n, lost)
 				if again, seen = newer, it.Flush; again {
 					return objstore.Change{}
 				}
@@ -180,6 +182,7 @@ func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objsto
 		case !again:
 			return true, nil
 		}
+		era = w.flushes.Era()
 		if n, err = w.flushes.Read(context.Background()); err != nil {
 			return false, err
 		}
@@ -189,9 +192,13 @@ func (w *worker) update(key []byte, read int, ifFound bool, apply func(o *objsto
 	}
 }
 
-// opened returns the item in an object, whether it has outlived all flushes up to one, and whether it was stored after a later one: not one that the record,
-// read since, does not know. That item is from before the record was lost.
-func opened(o *objstore.Object, number, lost uint32) (it entry, live, newer bool) {
+// opened returns the item in an object, whether it has outlived all flushes up to one, of an era, and whether it was stored after a later one: not one that the record,
+// read since, does not know. That item is from before the record was lost. If the era has ended, the number is too old.
+func (s *Server) opened(o *objstore.Object, era, number, lost uint32) (it entry, live, newer bool) {
+	if s.flushes.Era() != era {
+		it.Flush = number
+		return it, false, true
+	}
 	if !o.Found {
 		return it, false, false
 	}
@@ -207,6 +214,7 @@ func (w *worker) store() error {
 		read += w.o.MaxItem // what is larger does not fit
 	}
 	ifFound := r.mode != modeSet && r.mode != modeAdd
+	r.era = w.flushes.Era()
 	n, err := w.flushes.Number(context.Background())
 	if err != nil {
 		return err
@@ -227,6 +235,7 @@ func (w *worker) store() error {
 		case !r.again:
 			return nil
 		}
+		r.era = w.flushes.Era()
 		if n, err = w.flushes.Read(context.Background()); err != nil {
 			return err
 		}
@@ -247,7 +256,7 @@ func (r *request) absent() {
 // applyStore decides what becomes of w.req, under the lock of the key.
 func (w *worker) applyStore(o *objstore.Object) objstore.Change {
 	r := &w.req
-	old, live, newer := opened(o, r.number, r.lost)
+	old, live, newer := w.opened(o, r.era, r.number, r.lost)
 	r.created, r.stored = false, 0
 	if r.again = newer; newer {
 		r.seen = old.Flush

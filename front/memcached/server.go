@@ -107,7 +107,7 @@ func (s *Server) Attach(c *declock.Cluster, cfg declock.StoreConfig) error {
 	if cfg.MaxValue == 0 {
 		cfg.MaxValue = uint32(min(s.o.MaxItem, objstore.MaxValueBytes))
 	}
-	h := &home{o: &s.o, cluster: c, cfg: cfg}
+	h := &home{o: &s.o, flushes: s.flushes, cluster: c, cfg: cfg}
 	if err := h.open(); err != nil {
 		return fmt.Errorf("memcached: attach: %w", err)
 	}
