@@ -23,6 +23,8 @@ type model struct {
 	c    *Client
 	now  uint32
 	objs map[string]*modelObject
+
+	largest int // value; 0: none becomes so large
 }
 
 func (m *model) live(k string) *modelObject {
@@ -96,8 +98,12 @@ func (m *model) step() {
 		if op == "prepend" {
 			f, joined = m.c.Prepend, func() string { return v + old.value }
 		}
+		large := old != nil && m.largest > 0 && len(joined()) > m.largest
+		if large {
+			present = ErrValueSize
+		}
 		m.expect(op, f([]byte(k), []byte(v)), present)
-		if old != nil {
+		if old != nil && !large {
 			old.value, old.cas = joined(), 0
 		}
 	case "delete":

@@ -61,9 +61,9 @@ func TestModelOfSegments(t *testing.T) {
 		w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 2, 16<<20, 1)
 		defer w.c.Close()
 		cfg := w.config()
-		cfg.Objects, cfg.Segment, cfg.MaxValue = 100, 128, 4096 // more than any value of the model becomes
+		cfg.Objects, cfg.Segment, cfg.MaxValue = 100, 128, 2048
 		c := w.client(0, w.open(0, cfg))
-		m := &model{t: rt, c: c, now: 1000, objs: map[string]*modelObject{}}
+		m := &model{t: rt, c: c, now: 1000, largest: int(cfg.MaxValue), objs: map[string]*modelObject{}}
 		c.SetNow(m.now)
 		for range rapid.IntRange(1, 120).Draw(rt, "steps") {
 			m.step()
