@@ -67,11 +67,10 @@ type Heap struct {
 	lists []list
 	table atomic.Pointer[table]
 
-	// The region had no room for so many bytes when its stamp was that.
-	fullStamp, fullSize atomic.Uint64
-	refused             []atomic.Pointer[stamps] // nothing could be collected for a class when the stamps were these
-	scans               []fullScan               // of each class
-	cursor              atomic.Uint64
+	noRoom  noRoom                   // in the region
+	refused []atomic.Pointer[stamps] // nothing could be collected for a class when the stamps were these
+	scans   []fullScan               // of each class
+	cursor  atomic.Uint64
 
 	growing   Turn          // to take a run
 	collected atomic.Uint64 // where the last lot ended that was collected
@@ -546,9 +545,30 @@ func (h *Heap) newRun(w *Worker, class uint8, stamp uint64) (uint64, error) {
 	return h.split(w, class, x)
 }
 
+// A noRoom is what a region had no room for at the last attempt: so many bytes when its stamp was that, in one word, since the size is of that stamp alone.
+type noRoom struct{ last atomic.Pointer[refusal] }
+
+type refusal struct{ stamp, size uint64 }
+
+// note notes that there was no room.
+func (n *noRoom) note(stamp, size uint64) {
+	for {
+		last := n.last.Load()
+		if last != nil && last.stamp == stamp && last.size <= size || n.last.CompareAndSwap(last, &refusal{stamp, size}) {
+			return
+		}
+	}
+}
+
+// has reports whether there was no room for so many bytes at a stamp.
+func (n *noRoom) has(stamp, size uint64) bool {
+	last := n.last.Load()
+	return last != nil && stamp == last.stamp && size >= last.size
+}
+
 // full reports whether the region had no room for a run of a class at the last attempt, and has not changed since.
 func (h *Heap) full(class uint8, stamp uint64) bool {
-	return stamp != 0 && stamp == h.fullStamp.Load() && h.RunSize(class) >= h.fullSize.Load()
+	return stamp != 0 && h.noRoom.has(stamp, h.RunSize(class))
 }
 
 // grow takes a run of the region, unless that is full.
@@ -567,9 +587,7 @@ func (h *Heap) grow(w *Worker, class uint8, stamp uint64) (memory.Run, error) {
 		return memory.Run{}, err
 	}
 	if errors.Is(err, memory.ErrNoSpace) && stamp != 0 {
-		if h.fullStamp.Swap(stamp) != stamp || size < h.fullSize.Load() {
-			h.fullSize.Store(size)
-		}
+		h.noRoom.note(stamp, size)
 	}
 	return x, err
 }
