@@ -147,17 +147,17 @@ func (a *Acceptor) Listeners() (list []net.Addr) {
 // Read reads from a connection, which may be idle for some time; 0: for ever. While the server is being shut down it reads what has arrived.
 func (a *Acceptor) Read(nc net.Conn, b []byte, idle time.Duration) (n int, err error) {
 	was := a.draining.Load()
-	a.beforeRead(nc, idle)
+	a.BeforeRead(nc, idle)
 	n, err = nc.Read(b)
 	if n == 0 && !was && a.draining.Load() && errors.Is(err, os.ErrDeadlineExceeded) { // Shutdown has ended it: it reads nothing then, whatever has arrived
-		a.beforeRead(nc, idle)
+		a.BeforeRead(nc, idle)
 		n, err = nc.Read(b)
 	}
 	return n, err
 }
 
-// beforeRead bounds the next read.
-func (a *Acceptor) beforeRead(nc net.Conn, idle time.Duration) {
+// BeforeRead bounds the next read, or wait for one. Read calls it.
+func (a *Acceptor) BeforeRead(nc net.Conn, idle time.Duration) {
 	if idle == 0 && !a.draining.Load() {
 		return
 	}
@@ -217,7 +217,7 @@ func (a *Acceptor) Shutdown(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for nc := range a.conns {
-		_ = nc.Close()
+		go nc.Close() // it waits for what a Direct has under way
 	}
 	return ctx.Err()
 }

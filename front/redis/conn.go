@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/front"
 	"github.com/declock/declock/objstore"
 )
 
@@ -32,7 +34,8 @@ var errQuit = errors.New("redis: connection ends")
 type conn struct {
 	srv  *Server
 	nc   net.Conn
-	most int // bytes of a value
+	raw  *front.Direct // nil: there is none
+	most int           // bytes of a value
 
 	in       []byte // in[from:to] has been read, and is no request yet
 	from, to int
@@ -71,7 +74,7 @@ const (
 )
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{srv: s, nc: nc, id: s.lastID.Add(1), began: time.Now(), admitted: s.users == nil}
+	c := &conn{srv: s, nc: nc, raw: front.DirectOf(nc), id: s.lastID.Add(1), began: time.Now(), admitted: s.users == nil}
 	c.about.Store(&about{user: defaultUser})
 	c.putting.apply = c.applyPut
 	return c
@@ -83,6 +86,9 @@ const defaultUser = "default"
 func (c *conn) serve() {
 	c.in = make([]byte, idleBuffer)
 	for {
+		if err := c.direct(); err != nil {
+			break
+		}
 		if err := c.next(); err != nil {
 			break
 		}
@@ -93,25 +99,76 @@ func (c *conn) serve() {
 	c.srv.buffers.Add(-c.charged)
 }
 
+// direct serves requests as long as it can do so directly. Then the next read is another: a large value arrives, or the server is being shut down.
+func (c *conn) direct() error {
+	if c.raw == nil {
+		return nil
+	}
+	var ended error
+	err := c.raw.Each(func() (done bool) {
+		for {
+			served, err := true, error(nil)
+			for served && err == nil {
+				served, err = c.request()
+			}
+			if err == nil && c.announced() != nil {
+				return true
+			}
+			if err == nil {
+				err = c.prepare()
+			}
+			n := 0
+			if err == nil {
+				n, err = c.raw.Read(c.in[c.to:])
+				c.arrived(n)
+			}
+			if ended = err; err != nil {
+				return true
+			}
+			if n == 0 {
+				c.srv.accept.BeforeRead(c.nc, c.srv.o.IdleTimeout)
+				return false
+			}
+		}
+	})
+	switch {
+	case ended != nil || err == nil:
+		return ended
+	case c.srv.accept.Idle(err, c.srv.o.IdleTimeout):
+		c.srv.counted.idled.Add(1)
+	case errors.Is(err, os.ErrDeadlineExceeded): // what has arrived is read
+		return nil
+	}
+	return err
+}
+
 // next serves one request, or reads more of it.
 func (c *conn) next() error {
+	if served, err := c.request(); served || err != nil {
+		return err
+	}
+	if c.arrives() {
+		return c.receive()
+	}
+	return c.fill()
+}
+
+// request serves a request, if all of it has arrived.
+func (c *conn) request() (served bool, err error) {
 	c.parser.mostValue = c.srv.most()
 	c.parser.mostRequest = c.parser.mostValue + requestRoom
 	c.parser.stranger = !c.admitted
 	args, n, err := c.parser.next(c.in[c.from:c.to])
 	if err != nil {
 		c.fail("ERR " + err.Error())
-		return errQuit
+		return false, errQuit
 	}
 	if n == 0 {
-		if c.arrives() {
-			return c.receive()
-		}
-		return c.fill()
+		return false, nil
 	}
 	c.from += n
 	if len(args) == 0 {
-		return nil
+		return true, nil
 	}
 	err = c.do(args)
 	if c.upload != nil {
@@ -120,11 +177,38 @@ func (c *conn) next() error {
 	if err == nil && len(c.out) >= enoughOut {
 		err = c.flush()
 	}
+	return true, err
+}
+
+// fill reads more.
+func (c *conn) fill() error {
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	n, err := c.srv.accept.Read(c.nc, c.in[c.to:], c.srv.o.IdleTimeout)
+	switch c.arrived(n); {
+	case n > 0:
+		return nil
+	case err == nil:
+		return io.ErrNoProgress
+	case c.srv.accept.Idle(err, c.srv.o.IdleTimeout):
+		c.srv.counted.idled.Add(1)
+	}
 	return err
 }
 
-// fill reads more, after it has written what there is of answers.
-func (c *conn) fill() error {
+// arrived notes that n bytes more have been read.
+func (c *conn) arrived(n int) {
+	c.to += n
+	c.filled = c.to == len(c.in)
+	c.srv.counted.read.Add(uint64(n))
+	if n > 0 {
+		c.lastAt.Store(int64(time.Since(c.srv.started)))
+	}
+}
+
+// prepare makes room to read more, after it has written what there is of answers.
+func (c *conn) prepare() error {
 	if err := c.flush(); err != nil {
 		return err
 	}
@@ -156,23 +240,7 @@ func (c *conn) fill() error {
 			c.value = nil
 		}
 	}
-	if err := c.charge(); err != nil {
-		return err
-	}
-	n, err := c.srv.accept.Read(c.nc, c.in[c.to:], c.srv.o.IdleTimeout)
-	c.to += n
-	c.filled = c.to == len(c.in)
-	c.srv.counted.read.Add(uint64(n))
-	switch {
-	case n > 0:
-		c.lastAt.Store(int64(time.Since(c.srv.started)))
-		return nil
-	case err == nil:
-		return io.ErrNoProgress
-	case c.srv.accept.Idle(err, c.srv.o.IdleTimeout):
-		c.srv.counted.idled.Add(1)
-	}
-	return err
+	return c.charge()
 }
 
 // charge has the server count the connection's large buffers. An error: there are too many.
@@ -202,7 +270,9 @@ func (c *conn) flush() error {
 	if err := c.charge(); err != nil {
 		return err
 	}
-	err := c.write(c.out)
+	n := c.raw.Write(c.out)
+	c.srv.counted.written.Add(uint64(n))
+	err := c.write(c.out[n:])
 	if c.out = c.out[:0]; cap(c.out) > 2*enoughOut {
 		c.out = nil
 	}

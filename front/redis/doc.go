@@ -7,7 +7,7 @@
 //	                      connection
 //
 // A connection has a goroutine, and memory only while a request is under way: what has arrived of it, and answers up to 64 KiB and one value more. It has a session of
-// the cluster only during an operation on the store. So a slow or hostile client costs its buffers, which are bounded.
+// the cluster only during an operation on the store. Short requests are read and answered directly (front.Direct), all others by package net. So a slow or hostile client costs its buffers, which are bounded.
 //
 // There are no scripts. Those of locks that clients in use send (lock.go) are recognised by a hash of their text, and executed as one operation
 // on the key under its lock in the store.

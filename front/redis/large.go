@@ -58,20 +58,29 @@ type upload struct {
 	next   int    // segment that is being filled
 }
 
-// arrives begins to store a value that is announced, and is too large to be waited for: that of a command which has one. It reports whether it does.
-func (c *conn) arrives() bool {
+// announced returns the items that are to have a value that is announced, and is too large to be waited for: that of a command which has one. nil: there is none.
+func (c *conn) announced() *item.Items {
 	p := &c.parser
 	a := c.srv.store.Load()
 	if p.size < 0 || len(p.spans) < 2 || !c.admitted || a == nil || a.items.Segment() == 0 || p.size <= a.items.Segment() {
-		return false
+		return nil
 	}
 	request := c.in[c.from:c.to]
 	if k := c.lookup(request[p.spans[0].from:p.spans[0].to]); k == nil || k.value != len(p.spans) || !k.admits(len(p.spans)+p.left) {
+		return nil
+	}
+	return a.items
+}
+
+// arrives begins to store a value that is announced. It reports whether it does.
+func (c *conn) arrives() bool {
+	x, p := c.announced(), &c.parser
+	if x == nil {
 		return false
 	}
-	key := request[p.spans[1].from:p.spans[1].to]
-	u := &upload{items: a.items, size: p.size}
-	if u.up, u.err = a.items.Upload(c.srv.ops, key, p.size); u.err == nil {
+	key := c.in[c.from:c.to][p.spans[1].from:p.spans[1].to]
+	u := &upload{items: x, size: p.size}
+	if u.up, u.err = x.Upload(c.srv.ops, key, p.size); u.err == nil {
 		_, length := u.up.Segments()
 		u.piece = takePiece(length)
 	} else {
