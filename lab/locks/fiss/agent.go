@@ -62,7 +62,7 @@ func (a *Agent) handle(m *fabric.Message) error {
 func (p *Pool) resend(port fabric.Port) (next fabric.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	next = p.leads(port)
+	next = min(p.leads(port), p.join(port))
 	if !p.watched {
 		return next
 	}

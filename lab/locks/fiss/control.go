@@ -6,8 +6,13 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// closed is in the round's register while packets are executed of no round.
-const closed = 1 << roundBits
+const (
+	// closed is in the round's register while packets are executed of no round.
+	closed = 1 << roundBits
+	// hasGone is in the register of a machine, above Pool.key.
+	hasGone = 1 << keyBits
+	keyBits = 31
+)
 
 // Restart returns the program that runs once the switch has failed: it has empty registers, and executes nothing until a recovery has restored them. The control
 // plane has kept the last round and the numbers of the locks' registers, which in the paper a daemon has.
@@ -76,4 +81,26 @@ func (p *Program) restore(l fabric.Addr, holder opID) {
 	if holder.mode() == lock.Shared {
 		p.shared.Store(n, 1)
 	}
+}
+
+// joins notes that a machine has begun, which nodes are live by the view that it has joined with, and by its key which view that is. The machine is told if another has gone that has acquired before
+// the first recovery: no machine that has its Pool now may have seen that. What comes later of those that had gone by then is not executed.
+func (p *Program) joins(pass *pswitch.Pass, in *fabric.Message) {
+	p.out = *in
+	p.out.Kind = msgJoined
+	own, key, live := opID(in.Body[1]).cn(), in.Body[2], fabric.CNSet(in.Body[3:])
+	for i := 1; i < p.cfg.Machines && p.rounds == 0; i++ {
+		switch old := p.owner.Load(i); {
+		case fabric.CNID(i) == own && mayOwn(old, key):
+			p.owner.Store(i, key)
+		case fabric.CNID(i) == own && old != key:
+			p.out.Kind = msgTaken
+		case live.Has(fabric.CNID(i)):
+		case mayOwn(old, key):
+			p.owner.Store(i, hasGone|key)
+		case old < key: // else it has joined since
+			p.out.Kind = msgTaken
+		}
+	}
+	pass.Send(in.From, &p.out)
 }

@@ -23,7 +23,7 @@ func (p *Pool) handle(port fabric.Port, m *fabric.Message) {
 	case m.Kind == msgLook && p.view != nil:
 		p.presume(port, m.Body[2])
 		return
-	case m.Kind >= msgRound && m.Kind <= msgResume:
+	case m.Kind >= msgRound && m.Kind <= msgResume || m.Kind == msgJoined:
 		p.recovers(port, m)
 		return
 	case o.round() != inRound(p.round):

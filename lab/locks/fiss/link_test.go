@@ -22,7 +22,7 @@ func TestLink(t *testing.T) {
 	late := r.take(msgLeave)
 	r.sends(0, 1, msgPause, 0)
 	pause := r.take(msgPause)
-	pause.Body[2] = 1 // the round
+	pause.Body[2], pause.Body[3] = 1, uint64(from.key) // the round, the incarnation
 	r.sends(0, 1, msgGrant, k.op)
 	grant := r.take(msgGrant)
 	if r.deliver(grant); k.phase != holds {

@@ -43,7 +43,7 @@ const (
 
 	msgRound // from there: the answer to a msgBegin; to a machine whose packet is of another round, too. Between machines: by a leader that gives way
 	msgDone  // from there: the answer to a msgRestore or msgOpen
-	msgTaken // from the switch, to a machine's ACQUIRE: another that had its number has acquired in this round
+	msgTaken // from the switch, to a machine's ACQUIRE: another that had its number has acquired in this round. To a msgJoin: that, or another has that has gone
 
 	msgPause   // between machines: to all machines
 	msgReport  // to the leader: a holder; without one: that was all
@@ -56,13 +56,18 @@ const (
 	msgAck  = baseline.MsgFissAck     // between machines: which frame comes next (link.go)
 	msgWake = baseline.MsgFissAck + 1 // to a client of the own machine: something has happened to what it waits for
 	msgLook = baseline.MsgFissAck + 2 // between machines, to the first: nodes have gone, by a View.Epoch
+	msgJoin = baseline.MsgFissAck + 3 // to the switch's control plane, by a machine that begins: which nodes it knows
+
+	msgJoined = baseline.MsgFissAck + 4 // from there: the answer, unless that is msgTaken
 )
 
 // No other lock has these kinds.
 const _ = uint(baseline.MsgQPLock - 1 - msgResume)
 
 // up reports whether a kind of packet is for the switch.
-func up(k fabric.MsgKind) bool { return k <= lastUp && k >= msgAcquire || k >= msgBar && k <= msgOpen }
+func up(k fabric.MsgKind) bool {
+	return k <= lastUp && k >= msgAcquire || k >= msgBar && k <= msgOpen || k == msgJoin
+}
 
 // SentBack reports whether a message is one that was sent back, for the agent that it is for is not there.
 func SentBack(m *fabric.Message) bool {

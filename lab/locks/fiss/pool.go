@@ -50,15 +50,19 @@ type Pool struct {
 	ended map[int]uint32
 	// late: nodes had crashed before this machine joined, so it is the home of no lock (Config.Home).
 	late bool
-	// key tells this incarnation of the machine from others that have had its number.
-	key uint32
+	// key tells this incarnation of the machine from others that have had its number: the View.Epoch when it joined. joining: the switch has not heard yet which nodes were live then; begun: when to say so anew.
+	key     uint32
+	joining bool
+	found   fabric.CNSet
+	begun   switched.Timer
 }
 
 // NewPool returns the pool of a machine.
 func NewPool(n fabric.Node, cfg Config) *Pool {
 	v := n.View()
 	p := newPool(n.ID(), cfg.switchOf(v), cfg)
-	p.view, p.since, p.key = n.View, v.Epoch, max(uint32(v.Epoch), 1)
+	p.view, p.since, p.key = n.View, v.Epoch, max(uint32(v.Epoch&(1<<keyBits-1)), 1)
+	p.joining, p.found = cfg.Device, v.Live
 	if m, ok := n.(interface {
 		Incarnation(id fabric.CNID) uint64
 	}); ok {

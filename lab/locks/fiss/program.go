@@ -21,7 +21,7 @@ type Program struct {
 	leads  uint64
 	round  *pswitch.Array
 
-	// A register for each machine: the incarnation of it that acquires in this round, by its Pool.key; 0: none has.
+	// A register for each machine: the incarnation of it that acquires in this round, by its Pool.key; 0: none has; with hasGone: one of an earlier view has gone.
 	owner *pswitch.Array
 
 	// A register for each slot of each machine: its last operation, and what has become of that.
@@ -124,6 +124,9 @@ func (p *Program) Packet(pass *pswitch.Pass, in *fabric.Message) {
 	case in.Kind >= msgBegin && in.Kind <= msgOpen:
 		p.control(pass, in)
 		return
+	case in.Kind == msgJoin:
+		p.joins(pass, in)
+		return
 	case !up(in.Kind) || k.op.slot() >= p.cfg.Slots || int(k.op.cn()) >= p.cfg.Machines || !p.serves(&k) || !p.owns(&k):
 		return
 	}
@@ -161,17 +164,22 @@ func (p *Program) owns(k *packet) bool {
 	}
 	key := k.in.Body[2]
 	old := k.Update(p.owner, int(k.op.cn()), func(old uint64) uint64 {
-		if old == 0 {
+		if mayOwn(old, key) {
 			return key
 		}
 		return old
 	})
-	if old != 0 && old != key {
+	if !mayOwn(old, key) && old != key {
 		p.out = fabric.Message{Kind: msgTaken, Body: [7]uint64{1: uint64(k.op), 2: key}}
 		k.Send(fabric.AgentOf(k.op.cn()), &p.out)
 		return false
 	}
 	return true
+}
+
+// mayOwn reports whether an incarnation of a machine is the first that acquires in this round, by its register. One that had gone when another machine joined is late.
+func mayOwn(register, key uint64) bool {
+	return register == 0 || register&hasGone != 0 && register&^hasGone < key
 }
 
 // number returns the number of a lock's registers; false if there are none left.

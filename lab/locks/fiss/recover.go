@@ -17,7 +17,7 @@ import (
 // All machines know when a node has gone that they have seen. They tell the lowest, which may have come, or made its Pool, since; what none of them has seen the switch tells: it is closed then.
 //
 // A machine takes part in a round only if its leader has paused it: so each number of a machine has one incarnation in a round. A machine that joins later begins a round of its
-// own; before the first recovery the switch knows machines by the incarnation that their ACQUIREs name.
+// own; before the first recovery the switch knows machines by the incarnation that their ACQUIREs name, and by what those say that join.
 
 // A step is how far a recovery has come.
 type step uint8
@@ -133,6 +133,24 @@ func (p *Pool) alone(port fabric.Port) {
 	}
 }
 
+// join tells the switch which nodes were live when this machine joined, until that has answered, and returns when to do so again. Of those that had gone before, no machine may be left that saw
+// them go.
+func (p *Pool) join(port fabric.Port) fabric.Time {
+	switch {
+	case !p.joining:
+		return fabric.Forever
+	case port.Now() < p.begun.Due:
+		return p.begun.Due
+	}
+	p.send(port, p.to, msgJoin, 0, uint64(newOp(p.cn, 0, 0)), uint64(p.key), p.found[0], p.found[1], p.found[2], p.found[3])
+	if p.cfg.ResendNs == 0 {
+		p.joining = false
+		return fabric.Forever
+	}
+	p.begun.Start(port.Now(), p.cfg.ResendNs)
+	return p.begun.Due
+}
+
 // missed begins a recovery, for a machine that others do not know in the present round. It may have stopped in one before, whose leader knew it.
 func (p *Pool) missed(port fabric.Port) {
 	if p.view != nil && p.lead == nil {
@@ -184,11 +202,14 @@ func (p *Pool) recovers(port fabric.Port, m *fabric.Message) {
 	o, round, r := opID(m.Body[1]), m.Body[2], p.lead
 	leads := r != nil && r.round == round
 	switch {
-	case m.Kind == msgTaken && round == uint64(p.key) && o.round() == inRound(p.round): // another has had its number
+	case m.Kind == msgJoined:
+		p.joining = p.joining && round != uint64(p.key)
+	case m.Kind == msgTaken && round == uint64(p.key) && o.round() == inRound(p.round): // another has had its number, or has gone
+		p.joining = false
 		p.missed(port)
 	case m.Kind == msgRound:
 		p.hearsOfRound(port, m)
-	case m.Kind == msgPause && round > p.round:
+	case m.Kind == msgPause && round > p.round && p.leading(m.From, m.Body[3]): // else it has gone, and its number may be another's
 		p.pauses(port, m.From, round)
 	case m.Kind == msgReport && leads && r.step == collects:
 		p.reported(port, m)
@@ -229,7 +250,7 @@ func (p *Pool) hearsOfRound(port fabric.Port, m *fabric.Message) {
 		p.led = round
 		r.step, r.machines, r.holders = collects, p.machines(), map[fabric.Addr][]opID{}
 		r.waits = r.machines
-		p.all(port, r.machines, msgPause, 0, 0, round)
+		p.all(port, r.machines, msgPause, 0, 0, round, p.incarnationOf(p.cn))
 	case r.step != begins && m.Body[5] != 0 && p.leading(by, m.Body[4]): // that one will pause this machine, unless it does not know it: then its round ends first
 	default: // another leads it, and will pause this machine unless it has failed; or the switch has failed since
 		*r = recovery{epoch: r.epoch, round: round + 1}

@@ -78,6 +78,20 @@ func (p post) Send(to fabric.ClientID, m *fabric.Message) error {
 	return nil
 }
 
+func newWorld(t *testing.T, cfg Config, seed uint64) *world {
+	t.Helper()
+	cfg.Device, cfg.Switch, cfg.Locks, cfg.Slots, cfg.Machines, cfg.Passes = true, switchAt, 8, 16, 8, 2
+	program, err := NewProgram(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{cfg: cfg, rand: rand.New(rand.NewPCG(seed, 0)), program: program, sw: pswitch.New(program)}
+	for i := range 4 {
+		w.machines = append(w.machines, &machine{cn: fabric.CNID(2 + i)})
+	}
+	return w
+}
+
 func (w *world) agent(m *machine) fabric.Port { return post{w: w, m: m, id: fabric.AgentOf(m.cn)} }
 
 // changes makes the next view.
@@ -149,6 +163,7 @@ func (w *world) admits() {
 		m.runs = true
 		m.viewed(w.agent(m))
 		m.alone(w.agent(m))
+		m.join(w.agent(m))
 	}
 }
 
@@ -318,20 +333,52 @@ func (w *world) happens(faults *int) error {
 	return nil
 }
 
-// fault has the switch fail, or a machine go or join. One is left that has seen all.
+// fault has the switch fail, or a machine go or join. Mostly one is left that has seen all, else none need be.
 func (w *world) fault(m *machine) {
-	witness := false
-	for _, other := range w.machines {
-		witness = witness || other != m && other.runs
-	}
 	switch {
 	case w.rand.IntN(4) == 0:
 		w.switchFails()
-	case m.live && witness:
-		w.goes(m, uint64(w.rand.IntN(2)))
+	case w.rand.IntN(6) == 0:
+		w.relieved()
 	case !m.live:
 		w.joins(m)
+	case w.witness(m):
+		w.goes(m, uint64(w.rand.IntN(2)))
+	case w.rand.IntN(2) == 0:
+		w.goes(m, 0)
 	}
+}
+
+// relieved has all machines that run leave in order, once others have joined, of which none has its Pool before all know that.
+func (w *world) relieved() {
+	var run []*machine
+	for _, m := range w.machines {
+		switch {
+		case m.runs:
+			run = append(run, m)
+		case !m.live:
+			w.joins(m)
+		}
+	}
+	for _, m := range run {
+		w.goes(m, 0)
+	}
+	for _, m := range w.machines {
+		if m.live {
+			m.at = len(w.views) - 1
+		}
+	}
+	w.admits()
+}
+
+// witness reports whether a machine runs beside another.
+func (w *world) witness(m *machine) bool {
+	for _, other := range w.machines {
+		if other != m && other.runs {
+			return true
+		}
+	}
+	return false
 }
 
 // calms delivers all that is under way, and what comes of it, without a fault.
@@ -397,16 +444,21 @@ func (w *world) ends() {
 	w.failure = w.unfinished()
 }
 
-// run runs a seed: faults, and then clients that want each lock.
-func (w *world) run(steps, faults int) error {
+// starts has some machines begin together.
+func (w *world) starts(machines int) {
 	w.which, w.next, w.up = 1, 1, true
 	w.changes(0)
-	for _, m := range w.machines[:2+w.rand.IntN(3)] {
+	for _, m := range w.machines[:machines] {
 		w.joins(m)
 	}
 	for _, m := range w.machines {
 		w.learns(m, len(w.views)-1)
 	}
+}
+
+// run runs a seed: faults, and then clients that want each lock.
+func (w *world) run(steps, faults int) error {
+	w.starts(2 + w.rand.IntN(3))
 	for s := 0; s < steps && w.failure == ""; s++ {
 		w.now++
 		if err := w.happens(&faults); err != nil {
@@ -416,6 +468,13 @@ func (w *world) run(steps, faults int) error {
 	if !w.up {
 		if err := w.switchIsBack(); err != nil {
 			return err
+		}
+	}
+	if !w.witness(nil) { // whatever joins last finds no lock held for ever
+		for _, m := range w.machines[:1+w.rand.IntN(2)] {
+			if !m.live {
+				w.joins(m)
+			}
 		}
 	}
 	w.ends()
@@ -435,15 +494,8 @@ func TestViewsInAnyOrder(t *testing.T) {
 	for seed := range *seeds {
 		for _, cfg := range []Config{{}, {ResendNs: 10}, {ResendNs: 10, Acks: true}} {
 			lossy := cfg.ResendNs > 0
-			cfg.Device, cfg.Switch, cfg.Locks, cfg.Slots, cfg.Machines, cfg.Passes = true, switchAt, 8, 16, 8, 2
-			program, err := NewProgram(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w := &world{cfg: cfg, rand: rand.New(rand.NewPCG(seed, 0)), lossy: lossy, program: program, sw: pswitch.New(program)}
-			for i := range 4 {
-				w.machines = append(w.machines, &machine{cn: fabric.CNID(2 + i)})
-			}
+			w := newWorld(t, cfg, seed)
+			w.lossy = lossy
 			if err := w.run(200+w.rand.IntN(1200), 2+w.rand.IntN(10)); err != nil || w.failure != "" {
 				t.Fatalf("seed %d, lossy %v, acks %v: %v %s", seed, lossy, cfg.Acks, err, w.failure)
 			}
