@@ -80,10 +80,14 @@ func (n *Node) Refresh(p fabric.Port) error {
 
 // add adds a region. If the node knows the memory node, another goroutine was faster; what that has read may be lost since.
 func (n *Node) add(r *memory.Region) error {
-	if old := n.Region(r.Memory()); old != nil && r.Generation() <= old.Generation() {
+	old := n.Region(r.Memory())
+	if old != nil && r.Generation() <= old.Generation() {
 		return nil
 	}
 	lost, err := n.replace(r)
+	if now := n.Region(r.Memory()); err != nil && now != old && now != nil && r.Generation() <= now.Generation() {
+		return nil // so it was meanwhile
+	}
 	n.reportLost(lost, r.Memory())
 	return err
 }
@@ -118,21 +122,36 @@ func (s *Session) Attach() error {
 // before, the node uses the new one from then on, and has notified all of the loss. It
 // looks with a Port of its own: that of the client must not reach other memory.
 func (n *Node) verify(mn fabric.MemID) (generation uint32, err error) {
+	for {
+		known := n.Region(mn)
+		r, err := n.look(mn)
+		if err != nil {
+			return 0, err
+		}
+		lost, err := n.replace(r)
+		if err != nil && n.Region(mn) != known {
+			continue // another goroutine was faster, and r may be older than what that has found
+		}
+		n.reportLost(lost, mn)
+		return r.Generation(), err
+	}
+}
+
+// look opens the region of a memory node with a Port of its own.
+func (n *Node) look(mn fabric.MemID) (*memory.Region, error) {
 	p, err := n.fab.Open()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer p.Close()
 	r, err := memory.Open(p, mn)
 	switch {
 	case errors.Is(err, memory.ErrNotFormatted), errors.Is(err, memory.ErrHalfFormatted):
-		return 0, fmt.Errorf("%w: memory node %v is just starting: %w", fabric.ErrNodeDown, mn, err)
+		return nil, fmt.Errorf("%w: memory node %v is just starting: %w", fabric.ErrNodeDown, mn, err)
 	case err != nil:
-		return 0, fmt.Errorf("cn: memory node %v: %w", mn, err)
+		return nil, fmt.Errorf("cn: memory node %v: %w", mn, err)
 	}
-	lost, err := n.replace(r)
-	n.reportLost(lost, mn)
-	return r.Generation(), err
+	return r, nil
 }
 
 func (n *Node) reportLost(lost bool, mn fabric.MemID) {
