@@ -11,18 +11,14 @@ import (
 
 // A memory node that is replicated may end, and another take its place: an acquisition outlasts that, and a release waits for it.
 
-const (
-	// outlastNs is how long an acquisition without a deadline waits for a memory node to be replaced: for longer than a lease and the fencing of a
-	// compute node that does not answer.
-	outlastNs = 15 * fabric.Second
-	// outlastPauseNs is how often it looks.
-	outlastPauseNs = 200 * fabric.Microsecond
-)
+// outlastNs is how long an acquisition without a deadline waits for a memory node to be replaced: for longer than a lease and the fencing of a
+// compute node that does not answer.
+const outlastNs = 15 * fabric.Second
 
 // outlast begins an acquisition again that has failed because the primary of a replicated memory node has ended, or is just being replaced. What it may have left
 // in a lock of the term before is void in the next.
 func (k *Locker) outlast(h *lock.Hold, r *lock.Request, err error) error {
-	mn := r.Lock.MN()
+	mn, first := r.Lock.MN(), k.port.Now()
 	until := min(r.Until(), cmp.Or(r.Since, k.port.Now())+outlastNs)
 	for err != nil && !h.Held && !r.Try && k.outlasts(mn, err) {
 		if k.port.Now() >= until {
@@ -34,7 +30,7 @@ func (k *Locker) outlast(h *lock.Hold, r *lock.Request, err error) error {
 		if k.table.isEnded() {
 			return errors.Join(fabric.ErrFenced, err)
 		}
-		if stop := k.port.Pause(min(until, k.port.Now()+outlastPauseNs)); stop != nil {
+		if stop := k.pauseAgain(first, until); stop != nil {
 			return errors.Join(k.waitError(stop), err)
 		}
 		if again := k.Attach(mn); again != nil {
@@ -69,7 +65,8 @@ func (k *Locker) awaitVerdict(x *local, l fabric.Addr, err error) error {
 	if err == nil || x.incarnation.term == 0 {
 		return err
 	}
-	for until := k.port.Now() + outlastNs; k.outlasts(l.MN(), err) && k.port.Now() < until && !k.table.isEnded(); {
+	first := k.port.Now()
+	for until := first + outlastNs; k.outlasts(l.MN(), err) && k.port.Now() < until && !k.table.isEnded(); {
 		if k.notice(l.MN()); x.over() {
 			return fmt.Errorf("%w: %w", *x.incarnation.why.Load(), err)
 		}
@@ -77,9 +74,15 @@ func (k *Locker) awaitVerdict(x *local, l fabric.Addr, err error) error {
 		if now := k.port.Do(k.one[:]); now == nil || !k.outlasts(l.MN(), now) {
 			break
 		}
-		if k.port.Pause(min(until, k.port.Now()+outlastPauseNs)) != nil {
+		if k.pauseAgain(first, until) != nil {
 			break
 		}
 	}
 	return err
+}
+
+// pauseAgain waits for a moment before a client looks again that has waited from first on, and waits until until.
+func (k *Locker) pauseAgain(first, until fabric.Time) error {
+	now := k.port.Now()
+	return k.port.Pause(min(until, now+lock.AgainAfter(now-first)))
 }

@@ -20,8 +20,6 @@ import (
 const (
 	// outlastNs is how long an operation waits for a memory node to be replaced: as long as an acquisition does.
 	outlastNs = 15 * fabric.Second
-	// outlastPauseNs is how often it looks.
-	outlastPauseNs = 200 * fabric.Microsecond
 	// copiesPauseNs is how often it tries again while too few copies are in sync.
 	copiesPauseNs = 10 * fabric.Millisecond
 )
@@ -46,13 +44,14 @@ func (h *Handle) Replicated() bool { return slices.ContainsFunc(h.Parts, (*Part)
 // is attached to what serves the number of each of the parts by then. The operation may wait from since on; 0 is now.
 func Outlast(l lock.Locker, parts []*Part, since fabric.Time, err error, begun func() bool, again func() error) error {
 	port := l.Port()
+	first := port.Now()
 	for until := cmp.Or(since, port.Now()) + outlastNs; err != nil && !begun() && Replaced(err) && port.Now() < until; {
 		if errors.Is(err, fabric.ErrTooFewCopies) {
 			if stop := port.Pause(min(until, port.Now()+copiesPauseNs)); stop != nil {
 				return errors.Join(err, stop)
 			}
 		}
-		ok, stop := attachAll(l, parts, until)
+		ok, stop := attachAll(l, parts, first, until)
 		switch {
 		case stop != nil:
 			return errors.Join(err, stop)
@@ -72,8 +71,14 @@ func Begun(err error) error {
 	return fmt.Errorf("%w: backups may have the change: %w", fabric.ErrUnknownOutcome, err)
 }
 
-func attachAll(l lock.Locker, parts []*Part, until fabric.Time) (ok bool, stop error) {
-	if stop = l.Port().Pause(min(until, l.Port().Now()+outlastPauseNs)); stop != nil {
+// pauseAgain waits for a moment before a client looks again that has waited from first on, and waits until until.
+func pauseAgain(port fabric.Port, first, until fabric.Time) error {
+	now := port.Now()
+	return port.Pause(min(until, now+lock.AgainAfter(now-first)))
+}
+
+func attachAll(l lock.Locker, parts []*Part, first, until fabric.Time) (ok bool, stop error) {
+	if stop = pauseAgain(l.Port(), first, until); stop != nil {
 		return false, stop
 	}
 	for _, p := range parts {
@@ -87,8 +92,8 @@ func attachAll(l lock.Locker, parts []*Part, until fabric.Time) (ok bool, stop e
 }
 
 // attachAgain waits for a moment, and attaches a client to what serves the part's number now. It reports whether there is something; or why not to wait any longer.
-func (p *Part) attachAgain(l lock.Locker, until fabric.Time) (ok bool, stop error) {
-	if stop = l.Port().Pause(min(until, l.Port().Now()+outlastPauseNs)); stop != nil {
+func (p *Part) attachAgain(l lock.Locker, first, until fabric.Time) (ok bool, stop error) {
+	if stop = pauseAgain(l.Port(), first, until); stop != nil {
 		return false, stop
 	}
 	return p.attach(l)
@@ -134,8 +139,9 @@ func (p *Part) Succeeded(l lock.Locker, err error, x *Change) bool {
 		return false
 	}
 	port := l.Port()
+	first := port.Now()
 	for until := x.Since + outlastNs; port.Now() < until; {
-		ok, stop := p.attachAgain(l, until)
+		ok, stop := p.attachAgain(l, first, until)
 		if stop != nil {
 			return false
 		}

@@ -187,8 +187,9 @@ func (s *Session) Outlast(try func() error, again func(err error) error) error {
 // await calls try, which has failed with err, again and again while a part is missing of which the memory node is being replaced.
 func (s *Session) await(err error, try func() error) error {
 	port := s.l.Port()
+	first := port.Now()
 	for until := cmp.Or(s.Since, port.Now()) + outlastNs; Replaced(err) && port.Now() < until && s.awaited(); {
-		if stop := port.Pause(min(until, port.Now()+outlastPauseNs)); stop != nil {
+		if stop := pauseAgain(port, first, until); stop != nil {
 			return errors.Join(err, stop)
 		}
 		err = try()
