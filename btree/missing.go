@@ -2,10 +2,12 @@ package btree
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
 )
 
@@ -142,6 +144,9 @@ func (c *Client) openPart(i int, found []handle.Found) error {
 			return err
 		}
 		if err := t.h.Published(path); err != nil {
+			if errors.Is(err, memory.ErrRemoved) {
+				err = errors.Join(err, t.h.Withdraw(c.l, r, &made))
+			}
 			return c.removed(err) // dropped meanwhile
 		}
 		return t.adopt(path, i, r, made)

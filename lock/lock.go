@@ -268,6 +268,12 @@ func Left(l Locker, begun *uint64, some func(fabric.Addr) bool) bool {
 	return ok && k.Left(begun, some)
 }
 
+// Leaves reports whether a Locker is a Leaver.
+func Leaves(l Locker) bool {
+	_, ok := plain(l).(Leaver)
+	return ok
+}
+
 // A Trimmer is a Locker that keeps the operations of its last chains, and with them memory that the client has freed.
 type Trimmer interface{ Trim() }
 

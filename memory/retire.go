@@ -307,6 +307,28 @@ func retireBeside(port fabric.Port, all, published []retiredPart) (some bool, er
 	return some, nil
 }
 
+// FreeAlone gives the memory of a retired part back that is not the first, if nothing else is there of what it is a part of: then nobody has it open, for all that have are registered in the first. Whether the
+// others are gone because their memory was lost, the caller knows: those that have not heard of that may use what is left.
+func FreeAlone(port fabric.Port, among []fabric.MemID, e *Entry) error {
+	all, published, err := partsOn(port, among)
+	if err != nil || slices.ContainsFunc(published, func(y retiredPart) bool { return y.e.Beside(e) }) {
+		return err
+	}
+	var mine []retiredPart
+	for _, y := range all {
+		if y.e.Beside(e) {
+			mine = append(mine, y)
+		}
+	}
+	if len(mine) != 1 || mine[0].e.Addr != e.Addr || mine[0].e.Holder() != 0 {
+		return nil
+	}
+	if err = mine[0].r.Free(port, &mine[0].e); errors.Is(err, ErrHeld) {
+		err = nil // its holder sees to it
+	}
+	return err
+}
+
 // parted reports whether what is of a kind has parts, which have an id in common.
 func (k Kind) parted() bool { return k == KindStore || k == KindTree }
 

@@ -37,6 +37,9 @@ func (c *Client) openPart(i int, found []handle.Found) error {
 		if err == nil {
 			err = c.s.h.Published(path)
 		}
+		if made.Name != "" && errors.Is(err, memory.ErrRemoved) {
+			err = errors.Join(err, c.s.h.Withdraw(c.l, found[i].Region, &made))
+		}
 		if err != nil {
 			return c.removed(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock/lab/locks/cas"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
 )
 
 // A stepPort calls f, once, after some chains.
@@ -181,5 +182,42 @@ func TestDropWhileAPartIsMade(t *testing.T) {
 		if more = p.f == nil; making && dropped == nil && !errors.Is(err, ErrDropped) {
 			t.Errorf("dropped at chain %d: set: %v, want %v", k, err, ErrDropped)
 		}
+	}
+}
+
+// A compute node that is not registered makes a lost part of a store anew, while all else of that is dropped and given back: nothing is left of it.
+func TestDropGivesBackAllWhileAPartIsMade(t *testing.T) {
+	one := newWorld(t, sim.Config{NIC: sim.Ideal()}, 3, 16<<20, 1)
+	empty, alone := one.freeBytes(one.port(0)), 0
+	for k, more := 0, true; more; k++ {
+		w, keys, _, s := downWorld(t, 0, 2)
+		w.withoutMemory(2)
+		w.c.Kill(w.cns[0])
+		p, q := &stepPort{Port: w.port(1)}, w.port(2)
+		wantErr(t, "pause", q.Pause(q.Now()+fabric.Second), nil)
+		l := &attacher{Locker: cas.New(p, cas.Config{})}
+		l.attach = func(mn fabric.MemID) { _ = p.Reattach(mn, w.cns[1].MemoryEpoch(mn)) }
+		c, err := s.Client(l)
+		wantErr(t, "client", err, nil)
+		p.until, p.f = k, func() {
+			w.c.RestartServer(w.mns[0])
+			q = w.port(2)
+			if err := Stores.Drop(q, "test", w.mns, w.cns[2].View); err != nil {
+				wantErr(t, "drop", err, memory.ErrHalfCreated)
+				alone++
+			}
+			wantErr(t, "free", handle.FreeDropped(q, w.mns, w.cns[2].View), nil)
+		}
+		_, err = c.Get([]byte(keys[2]))
+		if more = p.f == nil; !more {
+			break
+		}
+		if got := w.freeBytes(q); got != empty {
+			t.Errorf("dropped at chain %d: get: %v; %d bytes are free, want %d", k, err, got, empty)
+		}
+		w.c.Close()
+	}
+	if alone == 0 {
+		t.Error("no drop has found a claim")
 	}
 }

@@ -293,6 +293,8 @@ func (w *world) keepSide(n *node, k lock.Locker, x *side, clients map[*side]side
 		case unsettled && n != w.nodes[w.s.CNs]: // the compute node must leave the cluster as one that crashes does
 			w.c.Kill(n.sim)
 			return false, nil
+		case errors.Is(err, handle.ErrLocksLeft):
+			err = nil // the next time
 		case err == nil && cl.Found().Lost > 0:
 			x.leaving = false // its registration stays until the compute node leaves the cluster, which comes next where a program closes all
 		case err == nil, unsettled:

@@ -102,19 +102,49 @@ func (h *Handle) leaveDropped(l lock.Locker, view func() fabric.View) error {
 		}
 		g.closed = true
 	}
-	return h.freeDropped(l, view)
+	return h.freeDropped(l, view, &h.Parts[0].Entry)
 }
 
-// freeDropped is FreeDropped on the memory nodes of a collection: of others it gives back what has all of its parts there. It goes over a client, which is attached to what serves now: the addresses by which
+// freeDropped is FreeDropped on the memory nodes of a collection, of which mine is a part: of others it gives back what has all of its parts there. It goes over a client, which is attached to what serves now: the addresses by which
 // a region is opened do not say of which memory they are, so lock.Do would take it for one that is lost.
-func (h *Handle) freeDropped(l lock.Locker, view func() fabric.View) error {
+func (h *Handle) freeDropped(l lock.Locker, view func() fabric.View, mine *memory.Entry) error {
 	for _, mn := range h.of.nodes {
 		if err := lock.Renew(l, mn); err != nil && !errors.Is(err, fabric.ErrNodeDown) {
 			return err
 		}
 	}
-	mine := h.Parts[0].Entry
 	return freeRetired(l.Port(), h.of.nodes, mine.Beside, view)
+}
+
+// How long a client that closes a collection waits until its compute node has nothing more to do with locks there, and how often it looks.
+const (
+	leaveNs      = 200 * fabric.Millisecond
+	leavePauseNs = 100 * fabric.Microsecond
+)
+
+// ErrLocksLeft: a store or tree stays open on the compute node, which gives tickets of its locks up, or takes part in a reset of one: that may be done later, or never, if the compute node leaves the cluster.
+var ErrLocksLeft = errors.New("the compute node has something to do yet with locks there")
+
+// awaitLeft returns nil if the compute node has nothing more to do with locks of the collection, as LetGo asks: when its registration has ended a drop, of whichever compute node, finds nobody, and the memory
+// is something else. No client of the compute node uses them any more.
+func (h *Handle) awaitLeft(l lock.Locker) error {
+	if !lock.Leaves(l) {
+		return nil // such locks have nothing to do with but what a client does itself
+	}
+	mine, err := h.owned(l)
+	if err != nil {
+		return h.of.kind.Wrap(fmt.Errorf("leave %q: %w", h.of.name, err))
+	}
+	port, begun := l.Port(), uint64(0)
+	for until := port.Now() + leaveNs; !lock.Left(l, &begun, mine); {
+		if port.Now() >= until {
+			return h.of.kind.Wrap(fmt.Errorf("leave %q: %w", h.of.name, ErrLocksLeft))
+		}
+		if err := port.Pause(port.Now() + leavePauseNs); err != nil {
+			return h.of.kind.Wrap(fmt.Errorf("leave %q: %w", h.of.name, err))
+		}
+	}
+	return nil
 }
 
 // owned returns what reports whether an address is in memory of the collection.

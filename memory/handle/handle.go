@@ -59,7 +59,7 @@ type Handle struct {
 	Survivors bool
 
 	of        *Collection
-	forgotten atomic.Uint32 // blocks on missing parts that have become free, and are in no list
+	forgotten forgotten
 	current   atomic.Uint32 // Seen when all parts are there, and Unseen until then
 	walked    walked
 	opened    bool // clients may have it: parts that come now are used by others at once
@@ -313,10 +313,13 @@ func (h *Handle) LeaveUnused(l lock.Locker) error {
 // others look when this compute node has left the cluster: those that are lost, or forgotten.
 func (h *Handle) leave(w *slab.Worker, l lock.Locker, dropped bool) (err error) {
 	k := h.of.kind
-	if !dropped && (h.forgotten.Load() > 0 || h.Member.Found().Lost > 0) {
+	if !dropped && (h.forgotten.count(h.Member) > 0 || h.Member.Found().Lost > 0) {
 		if dropped, err = h.dropped(w); err != nil || !dropped {
 			return err
 		}
+	}
+	if err = h.awaitLeft(l); err != nil {
+		return err
 	}
 	if err = h.settle(l); err != nil {
 		return err
@@ -335,7 +338,7 @@ func (h *Handle) leave(w *slab.Worker, l lock.Locker, dropped bool) (err error) 
 	if err != nil || !dropped {
 		return err
 	}
-	return k.Wrap(h.freeDropped(l, nil))
+	return k.Wrap(h.freeDropped(l, nil, &h.Parts[0].Entry))
 }
 
 // dropped asks whether the collection has been dropped, and notes it.

@@ -108,7 +108,8 @@ func Absent(err error) bool {
 
 // Drop removes the collection with a name: the name is free at once. Compute nodes that have it open return ErrDropped when their ReclaimStep has found the drop; until then they
 // work on. The memory is given back when all of them have let it go, closed it, or crashed: by Drop, or by the last of them (LetGo, Leave). among are the memory
-// nodes of the cluster; view returns the live compute nodes. A Drop that was cut short is to be done again, unless FreeDropped has done it: then it is memory.ErrNotFound.
+// nodes of the cluster; view returns the live compute nodes. A Drop that was cut short is to be done again, unless FreeDropped has done it: then it is memory.ErrNotFound,
+// for nothing is left that says that there was something, and the caller, who knows that its Drop before may have been done in part, takes that for done.
 func (k *Kind) Drop(port fabric.Port, name string, among []fabric.MemID, view func() fabric.View) error {
 	if err := memory.Drop(port, among, name, k.Entry); err != nil {
 		return k.Wrap(err)

@@ -3,10 +3,12 @@ package handle
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/reclaim"
 )
 
 // A Found is what a memory node has of a collection.
@@ -72,9 +74,47 @@ func (h *Handle) takeInBeside(l lock.Locker, open Opener) {
 		_ = h.openMissing(l, 0, open) // an operation that needs a part returns why it is missing
 		h.of.turn.End()
 	}
-	if h.Whole() && h.forgotten.Swap(0) > 0 {
-		h.Member.Force()
+	if h.Whole() {
+		h.forgotten.seek(h.Member)
 	}
+}
+
+// forgotten counts blocks on missing parts that have become free, and are in no list: until a round has found them, which is asked for when no part is missing.
+type forgotten struct {
+	mu    sync.Mutex // never held across a fabric call
+	n     uint64
+	asked uint64 // of these, had been forgotten when a round was asked for
+	wish  uint64 // the last
+}
+
+func (f *forgotten) Add(n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n += n
+}
+
+// seek asks for a round if one is needed, and none has been asked for.
+func (f *forgotten) seek(m *reclaim.Member) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.found(m); f.n > 0 && f.asked == 0 {
+		f.asked, f.wish = f.n, m.Force()
+	}
+}
+
+// found takes off what a round has found that was asked for.
+func (f *forgotten) found(m *reclaim.Member) {
+	if f.asked > 0 && m.Granted(f.wish) {
+		f.n, f.asked = f.n-f.asked, 0
+	}
+}
+
+// count returns how many there are.
+func (f *forgotten) count(m *reclaim.Member) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.found(m)
+	return f.n
 }
 
 // Forget gives up a block on a missing part, to which nothing leads any more. It is found when the part is there.
@@ -122,4 +162,17 @@ func (h *Handle) openMissing(l lock.Locker, i int, open Opener) error {
 		errs[j] = err
 	}
 	return errs[i]
+}
+
+// Withdraw takes away a part that this compute node has just made, of a collection that has been dropped meanwhile. A drop that has found its claim, or nothing, does not do that: it may have given back all
+// else by now, and then nothing tells that the part is one of what has been dropped. A compute node that crashes before it has looked leaves the part, empty, under its name.
+func (h *Handle) Withdraw(l lock.Locker, r *memory.Region, made *memory.Entry) error {
+	if err := r.Retire(lock.Path(l), made); err != nil && !errors.Is(err, memory.ErrRemoved) {
+		return err
+	}
+	err, port := h.freeDropped(l, nil, made), l.Port()
+	if part, _ := made.Part(); err == nil && part > 0 {
+		err = memory.FreeAlone(port, h.of.nodes, made)
+	}
+	return err
 }

@@ -359,7 +359,7 @@ func (s *Session) Others() ([]fabric.CNID, error) {
 func (s *Session) Found() reclaim.Found {
 	h := s.hooks.Handle()
 	f := h.Member.Found()
-	f.Lost += uint64(h.forgotten.Load())
+	f.Lost += h.forgotten.count(h.Member)
 	return f
 }
 

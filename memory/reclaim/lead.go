@@ -18,6 +18,7 @@ type leading struct {
 	batch  []Block // those that are
 	whole  bool    // nothing was left out
 	forced bool    // it serves a call of Force
+	wishes uint64  // calls of Force before it was begun
 }
 
 // number makes the round word that of a new round in place of what was, which this member leads. false: another was faster.
@@ -49,12 +50,13 @@ func (m *Member) number(o Owner, was roundWord) (w roundWord, ok bool, err error
 
 // begin begins a round in place of what was, and leads it.
 func (m *Member) begin(o Owner, was roundWord) error {
+	wishes := m.wishes.Load()
 	w, ok, err := m.number(o, was)
 	if err != nil || !ok {
 		return err
 	}
 	m.remember(w.mark())
-	l := &leading{word: w, since: o.Port().Now(), whole: true, forced: m.forced}
+	l := &leading{word: w, since: o.Port().Now(), whole: true, forced: m.forced, wishes: wishes}
 	// A compute node that registers from now on sees the round.
 	if l.base, err = readTable(o.Port(), o.Do, m.base); err != nil {
 		return err
@@ -263,6 +265,7 @@ func (m *Member) finish(o Owner, t *table) error {
 	m.lead = nil
 	m.forget()
 	m.rounds.Add(1)
+	m.granted.Store(l.wishes)
 	if l.forced {
 		m.served.Add(1)
 	}

@@ -66,6 +66,8 @@ type Member struct {
 	after  fabric.Time // no round is begun before
 	pause  fabric.Time // how long the next wait for that will be
 
+	wishes, granted atomic.Uint64 // calls of Force, and those after which a round was begun that is completed
+
 	rounds, served, abandoned, blocks atomic.Uint64 // see Found
 }
 
@@ -346,8 +348,15 @@ func (t *table) owing(live fabric.CNSet) bool {
 	return false
 }
 
-// Force makes the next call of ReclaimStep that finds no round under way begin one, whether or not a node has crashed.
-func (m *Member) Force() { m.wanted.Store(true) }
+// Force makes the next call of ReclaimStep that finds no round under way begin one, whether or not a node has crashed. It returns the number of the wish, for Granted.
+func (m *Member) Force() (wish uint64) {
+	wish = m.wishes.Add(1)
+	m.wanted.Store(true)
+	return wish
+}
+
+// Granted reports whether a round of this member is completed that was begun after a call of Force.
+func (m *Member) Granted(wish uint64) bool { return m.granted.Load() >= wish }
 
 // ReclaimStep does this member's part of what there is to do, and reports whether there is more: then it is to be called again
 // soon, else after a second or when a node has crashed. It does not wait. One goroutine does it at a time: for another there is more to do.
