@@ -91,7 +91,7 @@ func LoadConstants() []Constant {
 		{"hold of a long reader", ms(scanNs), "assumed", "of the table of a warehouse's customers (`dslr10`, `dslr11`): DSLR's paper does not say"},
 		{"lease beside long readers", ms(scanLease), "assumed", "what transactions ask for: those that wait for long readers hold other locks meanwhile"},
 		{"time to failure of a waiter", us(failsAfter), "assumed", "after it has asked for its first lock (`shift13`)"},
-		{"failure noticed after", ms(noticedNs), "assumed", "when DecLock's node releases in the name of a failed client (`shift13`); in `dslr17` a lease"},
+		{"failure noticed after", ms(noticedNs), "assumed", "when DecLock's node releases in the name of a failed client (`shift13`, there also after 20 and 30 ms); in `dslr17` a lease"},
 		{"pause of a transaction, FissLock's figures", fmt.Sprintf("%s TATP, %s TPC-C", us(fissTxns[0].think), us(fissTxns[1].think)), "cited", "its paper, section 7.1"},
 		{"locks of NetLock on the switch", fmt.Sprintf("%d TATP, %d TPC-C", fissTxns[0].hot, fissTxns[1].hot), "cited", "FissLock's paper, section 7.4: 0.09 and 0.3 %; else 10,000, its code"},
 		{"period of a hotspot", ms(hotspotNs), "assumed", "`fiss16a`: 300 ms in FissLock's paper"},

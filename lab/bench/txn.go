@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks"
+	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locktrace"
 	"github.com/declock/declock/lock"
 	"github.com/declock/declock/traces"
@@ -39,8 +40,10 @@ type txnRun struct {
 	leaseNs fabric.Time // what transactions ask for where locks have leases of several slots
 	longAsk bool        // long readers alone do so, others for one slot
 	fails   failures
-	ends    bool // Pace.Ends
-	commits int  // how many its fixed window has at least, as far as commitsNs suffices
+	// unchecked: a transaction that has lost a lock commits all the same; only one that is passed over while it waits begins again.
+	unchecked bool
+	ends      bool // Pace.Ends
+	commits   int  // how many its fixed window has at least, as far as commitsNs suffices
 	// hot is how many locks a profile names; 0: as many as the lock asks for.
 	hot     int
 	objects int // with trace "zipf": so many, each of which belongs to one of the locks; 0: each lock is one
@@ -286,17 +289,29 @@ type txnClient struct {
 	node   *sim.Node
 	joined *locks.Node
 	src    locktrace.Source
-	at     int  // which compute node it is of
-	long   bool // its transaction is a long reader
+	at     int         // which compute node it is of
+	long   bool        // its transaction is a long reader
+	due    bool        // it fails when it next waits for the first of its locks
+	gone   bool        // it has failed
+	lost   fabric.Addr // the lock that its transaction has lost last, or was passed over at
 	l      lock.Locker
 	holds  []lock.Hold
 	req    lock.Request
+}
+
+// A restarter is a Locker whose clients, once others have passed them over, release all that they hold, pause, and begin again. tries counts how often a transaction had to in a row for the same lock.
+type restarter interface {
+	FailPassed()
+	Backoff(tries int) fabric.Time
 }
 
 // start starts a client.
 func (r *txnRun) start(c *txnClient) {
 	r.c.Go(c.node, c.name, func(p fabric.Port) {
 		c.l = c.joined.Locker(r.fails.port(p))
+		if l, ok := c.l.(restarter); ok {
+			l.FailPassed()
+		}
 		r.lockers = append(r.lockers, c.l)
 		r.fail(c.work())
 	})
@@ -310,7 +325,7 @@ func (c *txnClient) work() error {
 	if r.delayNs > 0 { // clients do not begin together
 		wait = fabric.Time(port.Rand() % uint64(r.delayNs))
 	}
-	for ; r.err == nil; wait = r.delayNs {
+	for ; r.err == nil && !c.gone; wait = r.delayNs {
 		if wait > 0 {
 			if err := port.Pause(port.Now() + wait); err != nil {
 				return err
@@ -328,49 +343,78 @@ func (c *txnClient) work() error {
 		if n := len(list); n > len(c.holds) {
 			c.holds = make([]lock.Hold, n)
 		}
-		fails := r.fails.draw(port)
-		if fails && r.fails.waiting {
-			return c.failWaiting(list)
-		}
-		think := cmp.Or(r.think, txnThink[r.trace])
-		if c.long {
-			think = r.scanNs
-		} else if s, ok := c.src.(thinker); ok {
-			think = s.think()
-		}
-		began := port.Now()
-		for {
-			err := c.begin(list)
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, lock.ErrTimeout) {
-				return err
-			}
-			r.aborts++
-		}
-		if fails {
-			return c.failHolding(len(list))
-		}
-		got := port.Now()
-		if err := port.Pause(got + think); err != nil {
+		if err := c.transact(list); err != nil {
 			return err
-		}
-		ready := port.Now()
-		lost, err := c.end(len(list))
-		if err != nil {
-			return err
-		}
-		if lost {
-			continue // it has not committed
-		}
-		now := port.Now()
-		r.journal.add(now-began, got-began, now-ready, false)
-		if s, ok := c.src.(interface{ Kind() locktrace.Kind }); ok {
-			r.journal.list[len(r.journal.list)-1].kind = txnOp + kind(s.Kind())
 		}
 	}
 	return nil
+}
+
+// transact does a transaction, with the same locks again and again until it has committed, or the client fails.
+func (c *txnClient) transact(list []locktrace.Access) error {
+	r, port := c.r, c.l.Port()
+	fails := r.fails.draw(port)
+	if r.fails.waiting {
+		c.due, fails = c.due || fails, false
+	}
+	think := cmp.Or(r.think, txnThink[r.trace])
+	if c.long {
+		think = r.scanNs
+	} else if s, ok := c.src.(thinker); ok {
+		think = s.think()
+	}
+	began := port.Now()
+	for tries, last := 0, fabric.Addr(0); r.err == nil; {
+		err := c.begin(list)
+		switch {
+		case c.gone:
+			return err
+		case errors.Is(err, lock.ErrTimeout):
+			r.aborts++
+			continue
+		case errors.Is(err, dslr.ErrPassed):
+		case err != nil:
+			return err
+		case fails:
+			return c.failHolding(len(list))
+		default:
+			if done, err := c.commit(len(list), began, think); done || err != nil {
+				return err
+			}
+		}
+		if tries++; c.lost != last {
+			tries, last = 1, c.lost
+		}
+		if l, ok := c.l.(restarter); ok {
+			if err := port.Pause(port.Now() + l.Backoff(tries)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// commit executes a transaction that has its n locks and releases these, and reports whether it has lost none: else it has not committed.
+func (c *txnClient) commit(n int, began, think fabric.Time) (done bool, err error) {
+	r, port := c.r, c.l.Port()
+	got := port.Now()
+	if err := port.Pause(got + think); err != nil {
+		return false, err
+	}
+	ready := port.Now()
+	lost, err := c.end(n)
+	if lost = lost && !r.unchecked; lost {
+		r.broken++
+	}
+	if lost || err != nil {
+		return false, err
+	}
+	now := port.Now()
+	r.journal.add(now-began, got-began, now-ready, false)
+	if s, ok := c.src.(interface{ Kind() locktrace.Kind }); ok {
+		r.journal.list[len(r.journal.list)-1].kind = txnOp + kind(s.Kind())
+	}
+	return true, nil
 }
 
 // begin takes the locks of a transaction, or none.
@@ -380,8 +424,17 @@ func (c *txnClient) begin(list []locktrace.Access) error {
 		deadline = c.l.Port().Now() + txnPatience
 	}
 	for i := range list {
-		if err := c.take(i, list[i], deadline); err != nil {
+		take := c.take
+		if c.due && i == 0 {
+			take = c.takeOrFail
+		}
+		err := take(i, list[i], deadline)
+		if c.gone {
+			return err
+		}
+		if err != nil {
 			_, failed := c.end(i)
+			c.lost = c.req.Lock
 			return errors.Join(err, failed)
 		}
 	}
@@ -418,15 +471,13 @@ func (c *txnClient) take(i int, a locktrace.Access, deadline fabric.Time) error 
 // end releases the first n locks, and reports whether the transaction has lost one: it was held for longer than its lease.
 func (c *txnClient) end(n int) (lost bool, err error) {
 	for i := range c.holds[:n] {
-		if err := c.l.Release(&c.holds[i], nil); errors.Is(err, lock.ErrLost) {
+		h := &c.holds[i]
+		if err := c.l.Release(h, nil); errors.Is(err, lock.ErrLost) {
 			c.r.journal.lose()
-			lost = true
+			c.lost, lost = h.Lock, true
 		} else if err != nil {
 			return lost, err
 		}
-	}
-	if lost {
-		c.r.broken++
 	}
 	return lost, nil
 }

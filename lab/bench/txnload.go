@@ -33,6 +33,8 @@ type Txn struct {
 	AskNs fabric.Time
 	// LongAsk: long readers alone ask for it, and other transactions for one slot.
 	LongAsk bool
+	// Unchecked: a transaction that has lost a lock commits all the same. Else it begins again, with the same locks, until it has lost none.
+	Unchecked bool
 }
 
 // ErrTxn is wrapped by what [Txn.Validate] returns.
@@ -79,7 +81,7 @@ func (t Txn) Point(m Micro) Point {
 // run returns the run of the transactions over a lock.
 func (t Txn) run(lock string) txnRun {
 	r := txnRun{trace: t.Trace, artifact: t.Artifact, sorted: t.Sorted, mutex: t.Exclusive, warehouses: t.Warehouses, subscribers: t.Subscribers,
-		think: t.ThinkNs, delayNs: t.DelayNs, leaseNs: t.AskNs, longAsk: t.LongAsk, fails: failures{rate: t.FailRate, waiting: t.FailWaiting}}
+		think: t.ThinkNs, delayNs: t.DelayNs, leaseNs: t.AskNs, longAsk: t.LongAsk, unchecked: t.Unchecked, fails: failures{rate: t.FailRate, waiting: t.FailWaiting}}
 	if t.Long > 0 {
 		r.scans, r.scanNs = t.Long, cmp.Or(t.LongNs, scanNs)
 	}

@@ -76,18 +76,21 @@ func TestDSLRPollsByNetwork(t *testing.T) {
 	}
 }
 
-// A window is steady by the acquisitions that end, if that is asked for: few transactions commit, and not evenly.
+// A window is steady by the acquisitions that end, granted or passed over, if that is asked for: few transactions commit, and not evenly.
 func TestSteadyByWhatEnds(t *testing.T) {
 	for _, ends := range []bool{false, true} {
-		r, m := dslrTxn("dslr", 16, 1)
-		r.artifact = true // transactions of one size
-		m.LeaseNs, m.WarmupNs, m.WindowNs = 10*fabric.Microsecond, 20*fabric.Millisecond, 20*fabric.Millisecond
-		r.fails, r.ends, r.commits = failures{rate: 1e-1}, ends, 10
-		r.m = m.WithDefaults()
-		got, err := r.run(context.Background(), Options{})
-		if err != nil || (got["steady"] == 1) != ends {
-			t.Errorf("by what ends %v: steady %v, drift %.3g %%, %v commits, %v", ends, got["steady"], got["drift_pct"], got["commits"], err)
+		p := Pace{WindowNs: fabric.Millisecond, Tolerance: 0.04, Ends: ends}
+		got, err := fixedWindow(&p, func(at fabric.Time) (m mark, err error) {
+			m.at, m.done = at, int(at*at/fabric.Millisecond/1000) // ever more
+			m.Locks.Acquires, m.Locks.Aborts = uint64(at)/1000, uint64(at)/500
+			return m, nil
+		})
+		if err != nil || got.steady != ends {
+			t.Errorf("by what ends %v: steady %v, drift %.3g: %v", ends, got.steady, got.drift, err)
 		}
+	}
+	if r, _ := leaseRun(Options{}, letterDSLR, 1e-3, 10); !r.ends {
+		t.Error("DSLR's transactions by lease are steady by what commits")
 	}
 }
 

@@ -120,7 +120,7 @@ func MCS(cfg mcs.Config) func(fabric.Node) *Node {
 func NCoSED(cfg ncosed.Config) func(fabric.Node) *Node {
 	return func(n fabric.Node) *Node {
 		home := ncosed.HomeOf(n)
-		return &Node{Locker: func(p fabric.Port) lock.Locker { return ncosed.New(p, home, cfg) }, Run: ncosed.NewAgent(n, home).Run}
+		return &Node{Locker: func(p fabric.Port) lock.Locker { return ncosed.New(p, home, cfg) }, Run: ncosed.NewAgent(n, home, cfg).Run}
 	}
 }
 
@@ -234,7 +234,7 @@ func mcsLock(c *Config) (*System, error) {
 }
 
 func ncosedLock(c *Config) (*System, error) {
-	cfg := ncosed.Config{Plain: !c.Tokens}
+	cfg := ncosed.Config{Plain: !c.Tokens, Homes: c.CNs}
 	return &System{layout: cfg.Layout(), join: NCoSED(cfg)}, nil
 }
 

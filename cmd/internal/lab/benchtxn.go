@@ -65,6 +65,7 @@ func benchTxnCommand(env *command.Env) *cli.Command {
 			command.TimeFlag(&o.LeaseNs, "lease", "lease of locks that have them (dslr, shift, drtm); 0s: 10ms, of drtm 1ms"),
 			command.TimeFlag(&o.AskNs, "ask-lease", "lease that transactions ask for of locks that can choose (dslr:slots); 0s: one of --lease"),
 			&cli.BoolFlag{Name: "long-ask", Usage: "with --long and --ask-lease: long readers alone ask for that lease", Destination: &o.LongAsk},
+			&cli.BoolFlag{Name: "unchecked", Usage: "a transaction that has lost a lock, for its lease has ended, commits all the same; else it begins again until it has lost none", Destination: &o.Unchecked},
 			command.TimeFlag(&o.WindowNs, "window", "time that is measured; 0s, with --warmup 0s: until it is steady"),
 			command.TimeFlag(&o.WarmupNs, "warmup", "time before that"),
 			command.CountFlag(&o.Seed, "seed", 1, 0, 1<<62, "the seed"), command.JSONFlag(&o.json),
@@ -109,7 +110,7 @@ func (o *txnOptions) run(c *cli.Context, env *command.Env) error {
 		r := report.Report{Experiment: "txn", Fabric: "sim", Seed: o.Seed, Rows: report.Rows(out[0].Rows), Config: map[string]any{"trace": o.Trace, "mode": o.mode, "warehouses": o.Warehouses,
 			"subscribers": o.Subscribers, "aborts": o.aborts, "exclusive": o.Exclusive, "cns": o.CNs, "nic": o.NIC, "nic_model": bench.ModelNote, "cut": out[0].Cut,
 			"think_us": us(o.ThinkNs), "delay_us": us(o.DelayNs), "fail_rate": o.FailRate, "fail_waiting": o.FailWaiting, "noticed_us": us(o.NoticedNs), "long": o.Long, "long_hold_us": us(o.LongNs),
-			"lease_us": us(o.LeaseNs), "ask_lease_us": us(o.AskNs), "long_ask": o.LongAsk, "window_us": us(o.WindowNs), "warmup_us": us(o.WarmupNs)}}
+			"lease_us": us(o.LeaseNs), "ask_lease_us": us(o.AskNs), "long_ask": o.LongAsk, "unchecked": o.Unchecked, "window_us": us(o.WindowNs), "warmup_us": us(o.WarmupNs)}}
 		if err := env.Print(o.json, r, func(w io.Writer) { txnTable(w, out[0].Rows) }); err != nil {
 			return err
 		}

@@ -16,19 +16,32 @@ const msgAbandoned = baseline.MsgDSLR
 // errFailure is Failure of the algorithms: begin again.
 var errFailure = errors.New("dslr: passed over")
 
+// ErrPassed is wrapped by what Acquire returns if the client was passed over, once [Locker.FailPassed] has been called.
+var ErrPassed = errors.New("dslr: others took this client, or one that it waited for, for crashed")
+
 // A Locker is one client's access to DSLR locks.
 type Locker struct {
 	baseline.Client
 	cfg     Config
 	tickets baseline.Tickets[ticket]
 	vain    []fabric.Addr // locks in whose words tickets are that this client has drawn in vain, and given up to wait for
+	passed  error         // what a client gets that was passed over
 }
 
 var _ lock.Upgrader = (*Locker)(nil)
 
 // New returns a client's Locker.
 func New(port fabric.Port, cfg Config) *Locker {
-	return &Locker{Client: baseline.New(port, cfg.Plain), cfg: cfg.withDefaults()}
+	return &Locker{Client: baseline.New(port, cfg.Plain), cfg: cfg.withDefaults(), passed: errFailure}
+}
+
+// FailPassed has Acquire fail where a client was passed over, as the paper has it (section 4.7): a transaction then releases all locks that it has, pauses for
+// [Locker.Backoff], and begins again. Without it Acquire draws the next ticket by itself.
+func (l *Locker) FailPassed() { l.passed = ErrPassed }
+
+// Backoff draws the pause of a transaction before it begins again, the c-th time in a row, from 1 (appendix A.3).
+func (l *Locker) Backoff(c int) fabric.Time {
+	return fabric.Time(l.Port().Rand() % uint64(min(randomMinNs<<min(c-1, 20), l.cfg.ResetMaxNs)+1))
 }
 
 // Acquire implements lock.Locker.
@@ -111,7 +124,7 @@ func (l *Locker) handleConflict(t *ticket, h *lock.Hold, r *lock.Request) error 
 			return l.granted(t, h, r)
 		case passed:
 			l.Counters.Aborts++
-			return errFailure
+			return l.passed
 		case silent:
 			l.Counters.Resets++
 			if _, err := l.retry(fabric.CAS(t.lock, uint64(val), uint64(t.reset(val)))); err != nil {

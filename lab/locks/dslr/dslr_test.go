@@ -227,6 +227,47 @@ func TestCrashedHolder(t *testing.T) {
 	}
 }
 
+// A client that asks for that fails where others have passed it over, or it has reset the lock itself, as in the paper, and pauses for a random time, of up to 10 us at first and of twice as much with each
+// failure in a row. Others draw the next ticket.
+func TestFailPassed(t *testing.T) {
+	for _, fail := range []bool{false, true} {
+		scene(t, dslr.Config{LeaseNs: 200 * us}, 3, func(k *actor) {
+			k.At(fabric.Time(k.I) * 5 * us)
+			switch k.I {
+			case 0:
+				k.Acquire(lock.Exclusive)
+				return // and never releases
+			case 1: // is patient, so that the next loses patience first
+				k.L = dslr.New(k.P, dslr.Config{LeaseNs: 5000 * us})
+			}
+			if fail {
+				k.L.FailPassed()
+			}
+			var h lock.Hold
+			ask, failed := func() error { return k.L.Acquire(&h, &lock.Request{Lock: k.Lock, Mode: lock.Exclusive}) }, 0
+			err := ask()
+			for ; errors.Is(err, dslr.ErrPassed); err = ask() {
+				failed++
+			}
+			if passed := k.L.Stats().Aborts; err != nil || passed != 1 || (failed == 1) != fail {
+				t.Errorf("fail %v, client %d: %d failed acquisitions, %d passed over: %v", fail, k.I, failed, passed, err)
+			}
+			k.Must(k.L.Release(&h, nil))
+		})
+	}
+	scene(t, dslr.Config{}, 1, func(k *actor) {
+		for c, most := range map[int]fabric.Time{1: 10 * us, 3: 40 * us, 11: 10_000 * us, 100: 10_000 * us} {
+			longest := fabric.Time(0)
+			for range 200 {
+				longest = max(longest, k.L.Backoff(c))
+			}
+			if longest > most || longest < most*9/10 {
+				t.Errorf("the %d-th backoff is at most %d us, want some %d", c, longest/us, most/us)
+			}
+		}
+	})
+}
+
 // The client that is to reset the counters dies: those who come do it.
 func TestCrashedResetter(t *testing.T) {
 	cfg := dslr.Config{LeaseNs: 200 * us, CountMax: 3}
@@ -326,4 +367,23 @@ func TestAgentRefusesTicketsOfStrangers(t *testing.T) {
 			t.Errorf("a stranger has given a holder's ticket back: %#x, then %#x", before, after)
 		}
 	})
+}
+
+// A waiter pauses in proportion to the tickets before its own: the more there are, the seldomer it looks.
+func TestPauseByTickets(t *testing.T) {
+	var looks [5]uint64
+	scene(t, dslr.Config{WaitNs: 5 * us}, len(looks), func(k *actor) {
+		k.At(fabric.Time(k.I) * us)
+		k.Acquire(lock.Exclusive)
+		looks[k.I] = k.L.Stats().Retries
+		if k.I == 0 {
+			k.After(400 * us)
+		}
+		k.Release()
+	})
+	for i := 1; i < len(looks); i++ { // a pause of 5 us for each ticket, and a round trip
+		if want := uint64(400 / (5*i + 2)); looks[i] < want*3/4 || looks[i] > want*5/4+4 {
+			t.Errorf("with %d tickets before its own a client looks %d times, want some %d: %v", i, looks[i], want, looks)
+		}
+	}
 }

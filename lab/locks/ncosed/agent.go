@@ -6,8 +6,8 @@ import (
 	"github.com/declock/declock/lock"
 )
 
-// An Agent does the rest of the algorithm for clients of its compute node that have abandoned a ticket. That of the lowest node is the home of all
-// locks, too. It uses the node's agent Port.
+// An Agent does the rest of the algorithm for clients of its compute node that have abandoned a ticket. It is
+// the home of locks, too, if it is that of the lowest node, or one of [Config.Homes]. It uses the node's agent Port.
 type Agent struct {
 	baseline.Agent[left, *left]
 	mail  mailer
@@ -31,9 +31,9 @@ type readers struct {
 	awaited  uint64
 }
 
-// NewAgent returns the agent of a node. home is that of all: see HomeOf.
-func NewAgent(node fabric.Node, home fabric.ClientID) *Agent {
-	a := &Agent{mail: mailer{port: node.Agent(), home: home}, locks: map[fabric.Addr]*readers{}}
+// NewAgent returns the agent of a node. home is the first: see HomeOf.
+func NewAgent(node fabric.Node, home fabric.ClientID, cfg Config) *Agent {
+	a := &Agent{mail: mailer{port: node.Agent(), first: home, homes: cfg.Homes}, locks: map[fabric.Addr]*readers{}}
 	a.Start(node, baseline.Rest[*left]{
 		Name: "ncosed", First: msgReader, Abandoned: msgAbandoned, EarlyNs: earlyNs,
 		Other: a.serve, Adopt: adopt, Hear: func(t *left, m *fabric.Message) { t.Hear(m) }, Advance: a.advance,

@@ -2,7 +2,7 @@
 // grant it to each other by messages, and a home agent counts the releases of shared holders.
 //
 // [Locker] is one client's lock.Locker. [Agent] must run on each compute node: it takes over what clients of its node give up, and that of
-// the lowest node is the home of all locks.
+// the lowest node is the home of all locks, or with [Config.Homes] several are, each of those of a part of the memory nodes.
 //
 // A writer makes itself the tail by CAS of the whole word, which sets the count to 0, again and again until it succeeds. If the word was 0 at the first CAS, it holds
 // the lock. If it named a tail, the writer sends that client a message, with the count; else it sends the count to the home, which grants it the lock: also when a later CAS
@@ -18,7 +18,8 @@
 //
 // # Differences from the paper
 //
-//   - The home of a lock is the machine that has its memory, in the paper. Memory nodes of this project have no programs, so an agent of a compute node is.
+//   - The home of a lock is the machine that has its memory, in the paper. Memory nodes of this project have no programs, so an agent of a compute node is: with
+//     [Config.Homes] of as many compute nodes as are given, that of the first for the first memory node, and so on.
 //   - Readers that have queued at a writer are granted one by one as their messages come, and not when all have come.
 //   - A client that gives up leaves its client ID to the agent (fabric.Port.Abandon), which does the rest under that ID.
 //   - Try never queues. A writer that tries a lock which has a count of readers asks the home whether all have released.

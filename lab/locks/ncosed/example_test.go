@@ -16,7 +16,7 @@ func Example() {
 	a := fabric.At(c.AddMN(1<<20), 4096)
 	for i, mode := range []lock.Mode{lock.Exclusive, lock.Shared, lock.Exclusive} {
 		n := c.AddCN()
-		c.GoAgent(n, func(fabric.Port) { _ = ncosed.NewAgent(n, ncosed.HomeOf(n)).Run(nil) })
+		c.GoAgent(n, func(fabric.Port) { _ = ncosed.NewAgent(n, ncosed.HomeOf(n), ncosed.Config{}).Run(nil) })
 		c.Go(n, fmt.Sprint(i), func(p fabric.Port) {
 			l := ncosed.New(p, ncosed.HomeOf(n), ncosed.Config{})
 			_ = p.Pause(fabric.Time(i) * 10 * fabric.Microsecond)

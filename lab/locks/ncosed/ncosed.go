@@ -18,9 +18,9 @@ type Locker struct {
 
 var _ lock.Locker = (*Locker)(nil)
 
-// New returns a client's Locker. home is that of all: see HomeOf.
+// New returns a client's Locker. home is the first: see HomeOf.
 func New(port fabric.Port, home fabric.ClientID, cfg Config) *Locker {
-	return &Locker{Client: baseline.New(port, cfg.Plain), mail: mailer{port: port, home: home}}
+	return &Locker{Client: baseline.New(port, cfg.Plain), mail: mailer{port: port, first: home, homes: cfg.Homes}}
 }
 
 // Acquire implements lock.Locker.
@@ -102,7 +102,7 @@ func (l *Locker) unread(t *ticket, r *lock.Request, found word) error {
 	if found.corrupt() || found.tail() != 0 {
 		return l.busy(found)
 	}
-	if err := l.mail.send(l.mail.home, msgAsk, [7]uint64{uint64(t.lock), uint64(t.id)}); err != nil {
+	if err := l.mail.send(l.mail.home(t.lock), msgAsk, [7]uint64{uint64(t.lock), uint64(t.id)}); err != nil {
 		return err
 	}
 	for t.releases == 0 {

@@ -18,12 +18,12 @@ const us = fabric.Microsecond
 func join(cfg ncosed.Config) locktest.Join[*ncosed.Locker] {
 	return func(n fabric.Node) (func(fabric.Port) *ncosed.Locker, locktest.Agent) {
 		home := ncosed.HomeOf(n)
-		return func(p fabric.Port) *ncosed.Locker { return ncosed.New(p, home, cfg) }, ncosed.NewAgent(n, home)
+		return func(p fabric.Port) *ncosed.Locker { return ncosed.New(p, home, cfg) }, ncosed.NewAgent(n, home, cfg)
 	}
 }
 
 func TestConformance(t *testing.T) {
-	for name, cfg := range map[string]ncosed.Config{"tokens": {}, "plain": {Plain: true}} {
+	for name, cfg := range map[string]ncosed.Config{"tokens": {}, "plain": {Plain: true}, "homes": {Homes: 2}} {
 		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start, Corrupt: []byte{7: 0xff}}
 		t.Run(name, func(t *testing.T) { locktest.All(t, 3, m) })
 	}

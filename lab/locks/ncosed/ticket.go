@@ -103,9 +103,18 @@ func (t *ticket) pass(p *mailer) error {
 
 // A mailer sends messages about tickets, one at a time.
 type mailer struct {
-	port fabric.Port
-	home fabric.ClientID
-	m    fabric.Message
+	port  fabric.Port
+	first fabric.ClientID // of the agents that are homes
+	homes int
+	m     fabric.Message
+}
+
+// home returns the agent that is the home of a lock.
+func (p *mailer) home(l fabric.Addr) fabric.ClientID {
+	if p.homes == 0 {
+		return p.first
+	}
+	return fabric.AgentOf(p.first.CN() + fabric.CNID(int(l.MN())%p.homes))
 }
 
 func (p *mailer) send(to fabric.ClientID, kind fabric.MsgKind, body [7]uint64) error {
@@ -120,10 +129,10 @@ func (p *mailer) grant(l fabric.Addr, to fabric.ClientID) error {
 
 // released tells the home that a reader has released.
 func (p *mailer) released(l fabric.Addr) error {
-	return p.send(p.home, msgReleased, [7]uint64{uint64(l)})
+	return p.send(p.home(l), msgReleased, [7]uint64{uint64(l)})
 }
 
 // await has the home grant the lock to a writer when so many readers have released.
 func (p *mailer) await(l fabric.Addr, writer fabric.ClientID, readers uint32) error {
-	return p.send(p.home, msgAwait, [7]uint64{uint64(l), uint64(writer), uint64(readers)})
+	return p.send(p.home(l), msgAwait, [7]uint64{uint64(l), uint64(writer), uint64(readers)})
 }

@@ -42,6 +42,9 @@ func Decode(lockWord uint64) (tail fabric.ClientID, readers uint32) {
 type Config struct {
 	// Plain leaves the fencing token out: the lock is one word.
 	Plain bool
+	// Homes, if not 0, has the agents of so many compute nodes, from the first one on, be homes: each of the locks of a part of the memory nodes, in turn. Else the first is
+	// the home of all.
+	Homes int
 }
 
 // Layout returns the layout of the variant's locks.
@@ -60,7 +63,7 @@ const (
 	msgAsk      // to the home, and who asks
 )
 
-// HomeOf returns the agent that is the home of all locks: that of the lowest node that is live when a node joins. It must stay.
+// HomeOf returns the first of the agents that are homes of locks: that of the lowest node that is live when a node joins. They must stay.
 func HomeOf(n fabric.Node) fabric.ClientID {
 	first, _ := n.View().Live.Next(0)
 	return fabric.AgentOf(first)
