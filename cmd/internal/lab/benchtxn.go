@@ -20,8 +20,8 @@ that of the transaction, which gives up after 10 ms and begins again. The defaul
 
 By the specification each row of TPC-C has a lock, up to 67 million: of more than 216 warehouses some rows share one. The artifact has 121 locks a warehouse.
 
-With --fail-rate clients fail, and others take their places. Leases of dslr and shift free what they had; of other locks the compute node releases it in their name, --noticed later. With
---long some transactions are long readers, of all customers of a warehouse. Rows say in the last column whether the run was steady, which those with failures or long readers seldom are.
+With --fail-rate clients fail, and others take their places. Leases of dslr and shift free what they had; of other locks the compute node releases it in their name, --noticed later. A transaction that
+has lost a lock begins again. With --long some transactions are long readers, of all customers of a warehouse. Rows say in the last column whether the run was steady, which those with failures or long readers seldom are.
 
 Examples:
    declock-lab bench txn --trace tpcc --warehouses 9600 --lock declock,mcs,shift-artifact
@@ -58,7 +58,7 @@ func benchTxnCommand(env *command.Env) *cli.Command {
 			command.TimeFlag(&o.ThinkNs, "think", "for how long a transaction has all of its locks; not given: 2.8us (TATP), 7us (TPC-C)"),
 			command.TimeFlag(&o.DelayNs, "delay", "time between two transactions of a client"),
 			&cli.Float64Flag{Name: "fail-rate", Usage: "share of the transactions with which a client fails, 0 to 1", Destination: &o.FailRate},
-			command.ChoiceFlag(&o.fail, "fail", "holding", "with --fail-rate: with all of its locks, or 3us after it has asked for the first", "holding", "waiting"),
+			command.ChoiceFlag(&o.fail, "fail", "holding", "with --fail-rate: with all of its locks, or if it still waits 3us after it has asked for the first", "holding", "waiting"),
 			command.TimeFlag(&o.NoticedNs, "noticed", "with --fail-rate: when the node of a client that has failed releases in its name, of locks without leases; 0s: 10ms"),
 			&cli.Float64Flag{Name: "long", Usage: "share of the transactions of TPC-C that are long readers, 0 to 1", Destination: &o.Long},
 			command.TimeFlag(&o.LongNs, "long-hold", "with --long: for how long a long reader has its locks; 0s: 20ms"),

@@ -38,6 +38,8 @@
 //     those that still wait can see it.
 //   - A holder whose lease has expired never touches the lock, also not to reset its counters.
 //   - A pause is no longer than half a lease, and grants are checked before failures.
+//   - A client that is passed over, or has reset the lock, draws its next ticket by itself. The paper (section 4.7) has its transaction release all locks that it has, and begin again:
+//     with [Locker.FailPassed] Acquire fails, and the caller does so.
 //   - Try draws its ticket by CAS, and only if that is granted at once.
 //   - A waiter that gives up takes its ticket back if no client depends on it yet; otherwise the agent
 //     waits in its place. The paper lets the lease do that.
