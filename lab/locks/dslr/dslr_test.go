@@ -369,21 +369,24 @@ func TestAgentRefusesTicketsOfStrangers(t *testing.T) {
 	})
 }
 
-// A waiter pauses in proportion to the tickets before its own: the more there are, the seldomer it looks.
+// A waiter pauses in proportion to the tickets before its own, of readers and writers: the more there are, the seldomer it looks. With the truncated backoff of DSLR+ it pauses for 3.2 us and up to 2 us by chance
+// after a few looks, however many there are.
 func TestPauseByTickets(t *testing.T) {
-	var looks [5]uint64
-	scene(t, dslr.Config{WaitNs: 5 * us}, len(looks), func(k *actor) {
-		k.At(fabric.Time(k.I) * us)
-		k.Acquire(lock.Exclusive)
-		looks[k.I] = k.L.Stats().Retries
-		if k.I == 0 {
-			k.After(400 * us)
-		}
-		k.Release()
-	})
-	for i := 1; i < len(looks); i++ { // a pause of 5 us for each ticket, and a round trip
-		if want := uint64(400 / (5*i + 2)); looks[i] < want*3/4 || looks[i] > want*5/4+4 {
-			t.Errorf("with %d tickets before its own a client looks %d times, want some %d: %v", i, looks[i], want, looks)
+	for wait, pause := range map[dslr.Wait]func(i int) float64{dslr.Dynamic: func(i int) float64 { return 5 * float64(i) }, dslr.Truncated: func(int) float64 { return 4.2 }} {
+		var looks [5]uint64
+		scene(t, dslr.Config{Wait: wait, WaitNs: 5 * us}, len(looks), func(k *actor) {
+			k.At(fabric.Time(k.I) * us)
+			k.Acquire([...]lock.Mode{lock.Exclusive, lock.Shared}[k.I%2])
+			looks[k.I] = k.L.Stats().Retries
+			if k.I == 0 {
+				k.After(400 * us)
+			}
+			k.Release()
+		})
+		for i := 1; i < len(looks); i++ { // a pause, and a round trip
+			if want := 400 / (pause(i) + 2); float64(looks[i]) < want*3/4 || float64(looks[i]) > want*5/4+4 {
+				t.Errorf("%v: with %d tickets before its own a client looks %d times, want some %.0f: %v", wait, i, looks[i], want, looks)
+			}
 		}
 	}
 }
