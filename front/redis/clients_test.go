@@ -48,6 +48,9 @@ func TestTooManyConnections(t *testing.T) {
 
 // Clients that stop in the middle of a request, or do not read answers, keep no other from being served.
 func TestStuckClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many megabytes")
+	}
 	_, address := startServer(t, openCluster(t), Options{})
 	good := dial(t, address)
 	big := strings.Repeat("v", 500_000)

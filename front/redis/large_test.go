@@ -47,6 +47,9 @@ func letters(c byte, n int) string {
 
 // Requests that have to do with values in segments are answered as those for small ones, alone and in pipelines.
 func TestLargeValues(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many megabytes")
+	}
 	_, s, address := startLarge(t, Options{})
 	c := dial(t, address)
 	for i, n := range []int{256 << 10, 256<<10 + 1, 300_000, 1 << 20, 5<<20 + 17, 33 << 20} {

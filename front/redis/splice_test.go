@@ -145,6 +145,9 @@ func TestChangesOfLargeValues(t *testing.T) {
 
 // A change of a value in segments that has to begin anew, because the value was changed, leaves nothing of what it had made.
 func TestChangesOfLargeValuesLeaveNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many megabytes")
+	}
 	cluster, s, address := startLarge(t, Options{NoEvict: true})
 	c, v := dial(t, address), letters('l', 8<<20)
 	if got := c.do("SET", "k", v); got != "OK" {
