@@ -227,7 +227,7 @@ func TestLostTransactionsBeginAgain(t *testing.T) {
 		r := txnRun{trace: "tpcc", sorted: true, m: m, think: 60 * fabric.Microsecond, unchecked: unchecked}
 		db := &locktrace.TPCC{Warehouses: 1, Nodes: 1}
 		var sources []*byTurns
-		_, err := r.runWith(context.Background(), db.Locks(), func(int, int) locktrace.Source {
+		got, err := r.runWith(context.Background(), db.Locks(), func(int, int) locktrace.Source {
 			s := new(byTurns)
 			sources = append(sources, s)
 			return s
@@ -247,7 +247,7 @@ func TestLostTransactionsBeginAgain(t *testing.T) {
 		for _, l := range r.lockers {
 			passed += l.Stats().Aborts
 		}
-		if left := drawn[0] + drawn[1] - done[0] - done[1]; left < 0 || left > m.Clients || done[0] < 20 || drawn[0]-done[0] > m.Clients || r.journal.lost < 10 || (r.broken == 0) != unchecked || most < 4*lease {
+		if left := drawn[0] + drawn[1] - done[0] - done[1]; left < 0 || left > m.Clients || done[0] < 20 || drawn[0]-done[0] > m.Clients || r.journal.lost < 10 || (r.broken == 0) != unchecked || most < 4*lease || passed == 0 || got["expired_pct"] < 100*float64(passed)/float64(len(r.journal.list)+int(passed+r.broken)) {
 			t.Errorf("unchecked %v: drawn %v, committed %v; %d locks lost, %d transactions begun again for that, %d passed over, the longest %d us", unchecked, drawn, done, r.journal.lost, r.broken, passed, most/1000)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lock"
 )
 
 // The testbeds of the papers: clients, nodes, locks and loads are theirs, and so is what transactions are.
@@ -22,23 +24,27 @@ func TestPapersParameters(t *testing.T) {
 	}
 	txns := func(lock string, nodes, warehouses int) string {
 		r, m := dslrTxn(lock, nodes, warehouses)
-		return fmt.Sprintf("%s %d clients on %d nodes, %d on a core, lease %d us; %s, sorted %v, artifact %v, mutex %v, %d warehouses on %d nodes, think %d", m.NIC, m.Clients, m.CNs, m.CoreClients, m.LeaseNs/1000, r.trace, r.sorted, r.artifact, r.mutex, r.warehouses, r.mns, r.think)
+		return fmt.Sprintf("%s %d clients on %d nodes, %d on a core, lease %d us; %s, sorted %v, artifact %v, mutex %v, %d warehouses on %d nodes, think %d, used %v", m.NIC, m.Clients, m.CNs, m.CoreClients, m.LeaseNs/1000, r.trace, r.sorted, r.artifact, r.mutex, r.warehouses, r.mns, r.think, m.Used)
 	}
 	noticed := func(lock string) string {
 		r, m := leaseRun(Options{}, lock, 1e-3, 500)
 		return fmt.Sprint(r.fails.rate, r.fails.noticed, m.LeaseNs, r.unchecked)
 	}
 	for got, want := range map[string]string{
+		fmt.Sprint(txnWarehouses, txnSubscribers, txnThink, txnPatience, failsAfter, noticedNs, scanNs, scanLease): "100 100000 map[tatp:2800 tpcc:7000] 10000000 3000 10000000 20000000 400000000",
 		of(&shift4, "mcs", writeIntensive):                         "cx5, 240 clients on 5 nodes, 1 on a core, 10000000 locks, 50 % reads, theta 0.99, section 0, used false",
 		of(&shift4, halfDrTM, readIntensive):                       "cx5, 240 clients on 5 nodes, 1 on a core, 10000000 locks, 95 % reads, theta 0.99, section 0, used true",
 		of(&dslr14, "drtm", dslr14.loads[0]):                       "cx4, 64 clients on 16 nodes, 1 on a core, 10000000 locks, 50 % reads, theta 2, section 0, used true",
-		txns("dslr", 16, 1):                                        "cx4 64 clients on 16 nodes, 1 on a core, lease 0 us; tpcc, sorted true, artifact false, mutex false, 16 warehouses on 16 nodes, think 1",
-		txns(shortDrTM, 2, 10):                                     "cx4 8 clients on 2 nodes, 1 on a core, lease 400 us; tpcc, sorted true, artifact false, mutex false, 20 warehouses on 2 nodes, think 1",
+		txns("dslr", 16, 1):                                        "cx4 64 clients on 16 nodes, 1 on a core, lease 0 us; tpcc, sorted true, artifact false, mutex false, 16 warehouses on 16 nodes, think 1, used false",
+		txns(shortDrTM, 2, 10):                                     "cx4 8 clients on 2 nodes, 1 on a core, lease 400 us; tpcc, sorted true, artifact false, mutex false, 20 warehouses on 2 nodes, think 1, used true",
 		noticed("declock") + noticed(letterDSLR) + noticed("dslr"): fmt.Sprint(1e-3, ms/2, ms/2, false) + fmt.Sprint(1e-3, 0, ms/2, true) + fmt.Sprint(1e-3, 0, ms/2, false),
 	} {
 		if got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
+	}
+	if first := fmt.Sprint(expDSLR8.Points(Options{})[0].Same); !strings.Contains(first, "warehouses 16 ") {
+		t.Errorf("high contention is %s", first)
 	}
 	// What points of figures measure: how many have it, of all.
 	count := func(e *Experiment, what string) string {
@@ -84,5 +90,22 @@ func TestBestOfOthers(t *testing.T) {
 	}
 	if got := overBaselines(Rows{row("declock", 6), row("declock-pf", 9), row("mcs", 2), row("shift-artifact", 3), row(delayed, 1)}); got != 2 {
 		t.Errorf("declock does 6, the best other 3: %v times", got)
+	}
+}
+
+// Warehouses are dealt out to the memory nodes of DSLR's figures.
+func TestWarehousesOnNodes(t *testing.T) {
+	r, m := dslrTxn("dslr", 2, 2)
+	r.m = m.WithDefaults()
+	n, _, err := r.sources(Options{})
+	r.c = sim.New(r.m.cluster())
+	defer r.c.Close()
+	r.place(lock.Layout{Size: 8, Align: 8}, n)
+	for w := range 4 {
+		for _, row := range []int{0, r.each - 1} {
+			if a := r.addr(uint32(w*r.each + row)); err != nil || int(a.MN()) != w%2 {
+				t.Errorf("row %d of warehouse %d is on %v: %v", row, w, a, err)
+			}
+		}
 	}
 }
