@@ -83,11 +83,10 @@ func (p *Program) restore(l fabric.Addr, holder opID) {
 	}
 }
 
-// joins notes that a machine has begun, which nodes are live by the view that it has joined with, and by its key which view that is. The machine is told if another has gone that has acquired before
+// joins notes that a machine has begun, which nodes are live by the view that it has joined with, and by its key which view that is. The machine is told if another has gone that had joined, or acquired, before
 // the first recovery: no machine that has its Pool now may have seen that. What comes later of those that had gone by then is not executed.
 func (p *Program) joins(pass *pswitch.Pass, in *fabric.Message) {
-	p.out = *in
-	p.out.Kind = msgJoined
+	p.out = fabric.Message{Kind: msgJoined, Body: [7]uint64{1: in.Body[1], 2: in.Body[2]}} // without the nodes: what is there in an answer belongs to frames
 	own, key, live := opID(in.Body[1]).cn(), in.Body[2], fabric.CNSet(in.Body[3:])
 	for i := 1; i < p.cfg.Machines && p.rounds == 0; i++ {
 		switch old := p.owner.Load(i); {

@@ -18,7 +18,7 @@ func TestLeavesBeforeThePoolOfTheFirst(t *testing.T) {
 		r.settle()
 		r.want("before", map[*ticket]phase{gone: holds, waits: waiting})
 		r.joins(0)
-		r.pools[1].look()
+		r.pools[1].look(r.pools[1].view())
 		r.view.Live.Remove(r.pools[2].cn)
 		r.replace(0) // the Pool is made only now
 		r.pools[0].viewed(r.port(0, 0))

@@ -43,7 +43,7 @@ const (
 
 	msgRound // from there: the answer to a msgBegin; to a machine whose packet is of another round, too. Between machines: by a leader that gives way
 	msgDone  // from there: the answer to a msgRestore or msgOpen
-	msgTaken // from the switch, to a machine's ACQUIRE: another that had its number has acquired in this round. To a msgJoin: that, or another has that has gone
+	msgTaken // from the switch, to a machine's ACQUIRE: another that had its number has acquired in this round. To a msgJoin: that, or another has joined or acquired that has gone
 
 	msgPause   // between machines: to all machines
 	msgReport  // to the leader: a holder; without one: that was all

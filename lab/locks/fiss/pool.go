@@ -61,15 +61,15 @@ type Pool struct {
 func NewPool(n fabric.Node, cfg Config) *Pool {
 	v := n.View()
 	p := newPool(n.ID(), cfg.switchOf(v), cfg)
-	p.view, p.since, p.key = n.View, v.Epoch, max(uint32(v.Epoch&(1<<keyBits-1)), 1)
+	p.since, p.key = v.Epoch, max(uint32(v.Epoch&(1<<keyBits-1)), 1)
 	p.joining, p.found = cfg.Device, v.Live
 	if m, ok := n.(interface {
 		Incarnation(id fabric.CNID) uint64
 	}); ok {
 		p.incarnation = m.Incarnation
 	}
-	p.look()
-	p.gone = 0
+	p.look(v) // the same view: what goes after it is seen by the next look
+	p.view, p.gone = n.View, 0
 	if v.Lost > 0 { // others may not have made up for that
 		p.gone, p.late = v.Epoch, true
 	}

@@ -82,7 +82,7 @@ func (r *rig) join(machine int) {
 		}
 		return uint64(r.pools[cn-2].key)
 	}
-	p.look()
+	p.look(p.view())
 	p.gone, p.since = 0, r.view.Epoch
 }
 

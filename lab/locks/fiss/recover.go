@@ -64,7 +64,7 @@ func (p *Pool) viewed(port fabric.Port) {
 	if p.view == nil {
 		return
 	}
-	p.look()
+	p.look(p.view())
 	v := p.view()
 	switch first, any := p.machines().Next(0); {
 	case p.lead != nil && (p.lead.epoch >= p.gone || v.Epoch < p.gone):
@@ -94,8 +94,7 @@ func (p *Pool) presume(port fabric.Port, epoch uint64) {
 
 // look notes which nodes are live, and whether one has gone since it last did: another may have its number by now. It may have come since, too: that is two changes of the view
 // that show no other node. (A single one may be the beginning of a leave, which shows later.)
-func (p *Pool) look() {
-	v := p.view()
+func (p *Pool) look(v fabric.View) {
 	changed, unseen := v.Lost != p.lost, int64(v.Epoch-p.looked)
 	p.lost, p.looked = v.Lost, v.Epoch
 	for i := range p.last {
