@@ -8,7 +8,6 @@ import (
 
 	"github.com/declock/declock/cn"
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/lock"
 	"github.com/declock/declock/memory"
 	"github.com/declock/declock/memory/handle"
 )
@@ -16,7 +15,7 @@ import (
 const (
 	// openOutlasts is how long opening something waits for a memory node to be replaced: as long as an operation does.
 	openOutlasts = 15 * time.Second
-	// openPause is how often it tries at first: see lock.AgainAfter.
+	// openPause is how often it tries.
 	openPause = 5 * time.Millisecond
 )
 
@@ -38,7 +37,7 @@ func outlast(ctx context.Context, memory func() []fabric.Memory, done <-chan str
 			return errors.Join(cn.Ended(ctx), err)
 		case <-done:
 			return err
-		case <-time.After(max(openPause, time.Duration(lock.AgainAfter(fabric.Time(openOutlasts-time.Until(until)))))):
+		case <-time.After(openPause):
 		}
 	}
 }

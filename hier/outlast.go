@@ -30,7 +30,7 @@ func (k *Locker) outlast(h *lock.Hold, r *lock.Request, err error) error {
 		if k.table.isEnded() {
 			return errors.Join(fabric.ErrFenced, err)
 		}
-		if stop := k.pauseAgain(first, until); stop != nil {
+		if stop := lock.PauseAgain(k.port, first, until); stop != nil {
 			return errors.Join(k.waitError(stop), err)
 		}
 		if again := k.Attach(mn); again != nil {
@@ -74,15 +74,9 @@ func (k *Locker) awaitVerdict(x *local, l fabric.Addr, err error) error {
 		if now := k.port.Do(k.one[:]); now == nil || !k.outlasts(l.MN(), now) {
 			break
 		}
-		if k.pauseAgain(first, until) != nil {
+		if lock.PauseAgain(k.port, first, until) != nil {
 			break
 		}
 	}
 	return err
-}
-
-// pauseAgain waits for a moment before a client looks again that has waited from first on, and waits until until.
-func (k *Locker) pauseAgain(first, until fabric.Time) error {
-	now := k.port.Now()
-	return k.port.Pause(min(until, now+lock.AgainAfter(now-first)))
 }

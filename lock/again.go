@@ -14,3 +14,9 @@ const (
 func AgainAfter(waited fabric.Time) fabric.Time {
 	return min(max(minAgainNs, waited/againShare), maxAgainNs)
 }
+
+// PauseAgain pauses a client for that, which has waited from first on, but not beyond until.
+func PauseAgain(port fabric.Port, first, until fabric.Time) error {
+	now := port.Now()
+	return port.Pause(min(until, now+AgainAfter(now-first)))
+}

@@ -71,14 +71,8 @@ func Begun(err error) error {
 	return fmt.Errorf("%w: backups may have the change: %w", fabric.ErrUnknownOutcome, err)
 }
 
-// pauseAgain waits for a moment before a client looks again that has waited from first on, and waits until until.
-func pauseAgain(port fabric.Port, first, until fabric.Time) error {
-	now := port.Now()
-	return port.Pause(min(until, now+lock.AgainAfter(now-first)))
-}
-
 func attachAll(l lock.Locker, parts []*Part, first, until fabric.Time) (ok bool, stop error) {
-	if stop = pauseAgain(l.Port(), first, until); stop != nil {
+	if stop = lock.PauseAgain(l.Port(), first, until); stop != nil {
 		return false, stop
 	}
 	for _, p := range parts {
@@ -93,7 +87,7 @@ func attachAll(l lock.Locker, parts []*Part, first, until fabric.Time) (ok bool,
 
 // attachAgain waits for a moment, and attaches a client to what serves the part's number now. It reports whether there is something; or why not to wait any longer.
 func (p *Part) attachAgain(l lock.Locker, first, until fabric.Time) (ok bool, stop error) {
-	if stop = pauseAgain(l.Port(), first, until); stop != nil {
+	if stop = lock.PauseAgain(l.Port(), first, until); stop != nil {
 		return false, stop
 	}
 	return p.attach(l)

@@ -189,7 +189,7 @@ func (s *Session) await(err error, try func() error) error {
 	port := s.l.Port()
 	first := port.Now()
 	for until := cmp.Or(s.Since, port.Now()) + outlastNs; Replaced(err) && port.Now() < until && s.awaited(); {
-		if stop := pauseAgain(port, first, until); stop != nil {
+		if stop := lock.PauseAgain(port, first, until); stop != nil {
 			return errors.Join(err, stop)
 		}
 		err = try()
