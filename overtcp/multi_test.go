@@ -81,6 +81,7 @@ func TestBatchesInFewRoundTrips(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a slow network")
 	}
+	t.Parallel()
 	const keys, away = 100, 50 * time.Millisecond
 	var network far
 	dir, err := os.MkdirTemp("", "declock-overtcp")
@@ -127,6 +128,7 @@ func TestBatchesInFewRoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	network.by.Store(int64(away))
+	defer network.by.Store(0) // to close takes many round trips
 	for _, x := range []struct {
 		what string
 		most int64

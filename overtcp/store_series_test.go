@@ -18,7 +18,7 @@ import (
 
 var (
 	storeFaults    = flag.Int("store-faults", 3, "how many faults TestStoreSeries draws")
-	storePause     = flag.Duration("store-pause", 2*time.Millisecond, "the most that a client of a store or tree waits between operations: with less it is at work more often when a fault happens, and takes more of the processors")
+	storePause     = flag.Duration("store-pause", 6*time.Millisecond, "the most that a client of a store or tree waits between operations: with less it is at work more often when a fault happens, and takes more of the processors")
 	storeFaultSeed = flag.Uint64("store-fault-seed", 1, "the seed from which TestStoreSeries draws them")
 	storeFaultOnly = flag.String("store-fault-only", "", "TestStoreSeries has faults only whose name contains this")
 )

@@ -1,4 +1,4 @@
-//go:build shmonly || noetcdserver
+//go:build shmonly
 
 package embedded
 

@@ -4,7 +4,10 @@ package embedded_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +19,33 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 )
+
+// TestMain makes this an etcd for programs that have none in them (another.go), if that is what the process is for.
+func TestMain(m *testing.M) {
+	options := os.Getenv("DECLOCK_TEST_ETCD_OPTIONS")
+	if options == "" {
+		os.Exit(m.Run())
+	}
+	if err := serve(options); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// serve is an etcd until standard input ends.
+func serve(options string) error {
+	var o embedded.Options
+	if err := json.Unmarshal([]byte(options), &o); err != nil {
+		return err
+	}
+	s, err := embedded.Start(context.Background(), o)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready", s.Endpoint())
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return s.Close()
+}
 
 // TestDataSurvive: a server that is started again in its directory has its data.
 func TestDataSurvive(t *testing.T) {

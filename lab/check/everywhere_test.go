@@ -32,17 +32,17 @@ func rebootOf(away fabric.Time) sim.Fault {
 // the memory node, which restarts with its memory. All oracles hold, and in the end every live waiter is granted the lock.
 func TestEverywhere(t *testing.T) {
 	list := []everywhereCase{
-		{"a crash, 2 nodes", 2, []sim.Fault{killOf(1)}, 1, false},
-		{"a crash, 3 nodes", 3, []sim.Fault{killOf(2)}, 3, false},
-		{"two crashes, 2 nodes and the witness", 2, []sim.Fault{killOf(1), killOf(2)}, 11, false},
+		{"a crash, 2 nodes", 2, []sim.Fault{killOf(1)}, 3, false},
+		{"a crash, 3 nodes", 3, []sim.Fault{killOf(2)}, 5, false},
+		{"two crashes, 2 nodes and the witness", 2, []sim.Fault{killOf(1), killOf(2)}, 23, false},
 		{"two crashes, 3 nodes", 3, []sim.Fault{killOf(1), killOf(3)}, 17, false},
 		{"three crashes, 3 nodes and the witness", 3, []sim.Fault{killOf(2), killOf(1), killOf(3)}, 61, false},
-		{"a restart", 2, []sim.Fault{rebootOf(1)}, 1, false},
-		{"a restart that takes long", 2, []sim.Fault{rebootOf(300 * fabric.Microsecond)}, 2, false},
-		{"a restart, then a crash", 2, []sim.Fault{rebootOf(1), killOf(2)}, 13, false},
-		{"a crash, then a restart", 2, []sim.Fault{killOf(1), rebootOf(1)}, 13, false},
-		{"a crash, then a join", 2, []sim.Fault{killOf(1)}, 13, true},
-		{"two restarts", 2, []sim.Fault{rebootOf(1), rebootOf(20 * fabric.Microsecond)}, 13, false},
+		{"a restart", 2, []sim.Fault{rebootOf(1)}, 3, false},
+		{"a restart that takes long", 2, []sim.Fault{rebootOf(300 * fabric.Microsecond)}, 5, false},
+		{"a restart, then a crash", 2, []sim.Fault{rebootOf(1), killOf(2)}, 29, false},
+		{"a crash, then a restart", 2, []sim.Fault{killOf(1), rebootOf(1)}, 29, false},
+		{"a crash, then a join", 2, []sim.Fault{killOf(1)}, 29, true},
+		{"two restarts", 2, []sim.Fault{rebootOf(1), rebootOf(20 * fabric.Microsecond)}, 29, false},
 	}
 	if *flagStride > 0 {
 		list = append(list, otherVictims()...)
@@ -74,7 +74,7 @@ func TestEverywhere(t *testing.T) {
 // Another node joins while the first, which is cut off from the coordinator, works on; its lease runs out at every boundary, while the
 // memory node is cut off from the coordinator, too, and serves it. A second fault is at every boundary after that. Locks are reset all the time.
 func TestJoinInLeaseEverywhere(t *testing.T) {
-	stride := strideOf(10)
+	stride := strideOf(25)
 	fence := sim.Fault{Kind: sim.FaultFence, Node: sim.OfCN(1)}
 	for _, x := range []struct {
 		name   string

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	flagSeeds    = flag.Int("seeds", 100, "seeds of each class")
+	flagSeeds    = flag.Int("seeds", 50, "seeds of each class")
 	flagFirst    = flag.Uint64("first", 0, "the first seed")
 	flagClass    = flag.String("class", "", "classes, with commas")
 	flagKeep     = flag.Int("keep", 1, "failures to collect")
@@ -54,7 +54,7 @@ func TestSeeds(t *testing.T) {
 			}
 		})
 	}
-	if *flagClass != "" || *flagSeeds < 100 {
+	if *flagClass != "" || *flagSeeds < 50 {
 		return
 	}
 	for i, n := range effects { // every kind of fault is drawn, and hits something

@@ -11,7 +11,7 @@ import (
 	"github.com/declock/declock/hier"
 )
 
-var flagVariants = flag.Int("variants", 200, "TestVariants: scenarios around each one")
+var flagVariants = flag.Int("variants", 100, "TestVariants: scenarios around each one")
 
 // What one plan has shown, none near it shows: variants of the scenarios in which a node joins while another's lease runs out.
 func TestVariants(t *testing.T) {

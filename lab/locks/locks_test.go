@@ -102,7 +102,7 @@ func TestLocksOfThePapers(t *testing.T) {
 // All locks of the papers pass the conformance suite on shared memory and over TCP: those that their packages set up themselves there, and by their names here those
 // that are variants of the registry's.
 func TestConformanceOfThePapers(t *testing.T) {
-	packages := []string{"cas", "cas-backoff", "retry-on-fail", "dslr", "dslr+", "mcs", "ncosed", "rmarw", "rpc", "shift-artifact", "sherman", "qplock", "alock", "fiss", "netlock", "cql", "declock-tf", "declock-pf"}
+	packages := []string{"cas", "cas-backoff", "retry-on-fail", "dslr", "dslr+", "mcs", "ncosed", "rmarw", "rpc", "shift-artifact", "sherman", "qplock", "alock", "fiss", "netlock", "cql", "declock-tf", "declock-pf", "drtm:half"}
 	seen := map[string]bool{}
 	names := locksOfThePapers(t)
 	names["none"] = []string{"sherman+notes"}
@@ -125,7 +125,7 @@ func TestConformanceOfThePapers(t *testing.T) {
 			t.Run(name+", tcp", func(t *testing.T) { locktest.Run(t, locktest.TCP(), m) })
 		}
 	}
-	for _, name := range []string{"parlock", "parlock:ro", "dslr:slots", "dslr:busy", "drtm", "drtm:half", "srvlock"} {
+	for _, name := range []string{"parlock", "parlock:ro", "dslr:slots", "dslr:busy", "drtm", "srvlock"} {
 		if !seen[name] {
 			t.Errorf("%s is not tested", name)
 		}
