@@ -152,7 +152,8 @@ func Names() []string {
 // Lookup returns the mechanism of a name. Besides those of All there are "retry-on-fail", which is cas, "srvlock", which is server:8,
 // "local-bound:N", with a bound of N, and policies of DecLock with features: "declock-pf+batch"
 // (see hier.ParsePolicy); "drtm:half", whose readers join a lease only if half of it is left, and "drtm:N" and "drtm:half:N", by clocks that may be off by N microseconds; "dslr:busy", which polls without a pause, "dslr:slots", with leases of several slots, "dslr:wait:N", whose waiters pause for N microseconds for each ticket before their own, and "dslr:N", whose clients pause for at most N
-// microseconds while counters are reset, "dslr:withdraw:N" the same with tickets that are taken back meanwhile, as in its paper; "shift-artifact:N", whose readers come after N writers in a row; "rpc:N", "server:N", "server-ro:N" and "parlock:N", whose servers have N workers;
+// microseconds while counters are reset, "dslr:withdraw:N" the same with tickets that are taken back meanwhile, as in its paper; "shift-artifact:N", whose readers come after N writers in a row, "shift-artifact:pause", whose waiters pause between READs as its authors run it, and "shift-artifact:pause:N"; "dslr:shiftlock" and "rpc:shiftlock", as
+// ShiftLock's authors run them; "rpc:N", "server:N", "server-ro:N" and "parlock:N", whose servers have N workers;
 // "parlock:ro", whose readers pass writers; "fiss:N", whose switch has registers for N locks; "parlock:local" and "fiss:local", whose locks are at compute nodes ([Config.Home]), of which
 // clients take them without a message.
 func Lookup(name string) (Mechanism, error) {

@@ -60,6 +60,9 @@ var mechanisms = []Mechanism{
 	{Name: "local-bound", About: "DecLock that prefers waiters of the own node 4 times in a row", setUp: decLock("local-bound")},
 }
 
+// TheirPauseNs is the pause that the clients of ShiftLock's published code have by default, of ShiftLock as of the baselines: about a round trip.
+const TheirPauseNs = shift.PublishedPauseNs
+
 // BackoffMinNs and BackoffMaxNs are the backoff of cas-backoff, from about a round trip on: doubled with each try and truncated, as SMART does it.
 const (
 	BackoffMinNs = 2 * fabric.Microsecond
@@ -75,6 +78,13 @@ const ServerNs = fabric.Microsecond
 
 // ServerWorkers are those of a server, unless the name says how many.
 const ServerWorkers = 4
+
+// TheirWorkers are those of the RPC server in ShiftLock's published code. Each waits until its answer has been acknowledged, for another ackNs (the model's round trip), before
+// it takes the next request.
+const (
+	TheirWorkers = 47
+	ackNs        = 2 * fabric.Microsecond
+)
 
 // srvWorkers are those of the servers of FissLock's evaluation.
 const srvWorkers = 8
@@ -228,6 +238,24 @@ func variedDrTM(name, variant string) (Mechanism, bool) {
 	return m, err == nil && us > 0
 }
 
+// variedShift returns ShiftLock as published with features, of which each follows a colon: "pause", whose waiters pause between READs as its authors' client has them by default, and a
+// number of writers in a row after which readers come.
+func variedShift(name, features string) (Mechanism, bool) {
+	cfg := shift.Config{Artifact: true}
+	for f := range strings.SplitSeq(features, ":") {
+		n, err := strconv.ParseUint(f, 10, 32)
+		switch {
+		case f == "pause" && cfg.PauseNs == 0:
+			cfg.PauseNs = TheirPauseNs
+		case err == nil && n > 0 && cfg.Threshold == 0:
+			cfg.Threshold = uint32(n)
+		default:
+			return Mechanism{}, false
+		}
+	}
+	return Mechanism{Name: name, About: "ShiftLock as published, with " + features, Needs: Needs{Atomic16: true}, setUp: shiftLock(cfg)}, true
+}
+
 func mcsLock(c *Config) (*System, error) {
 	cfg := mcs.Config{Plain: !c.Tokens}
 	return &System{layout: cfg.Layout(), join: MCS(cfg)}, nil
@@ -256,6 +284,16 @@ func serverLock(kind server.Kind, workers int) func(*Config) (*System, error) {
 	return func(c *Config) (*System, error) {
 		return &System{layout: server.Layout, join: Server(server.Config{Kind: kind, Plain: !c.Tokens, Workers: workers, ServiceNs: c.ServerNs})}, nil
 	}
+}
+
+// theirServer returns ShiftLock's RPC lock as its authors run it. Their one machine has a thread and a NIC's send queue for each worker; here the Port of a node sends its answers one after the
+// other, so the workers are dealt out to the compute nodes.
+func theirServer(c *Config) (*System, error) {
+	cfg := server.Config{Kind: server.Retry, Plain: !c.Tokens, Workers: (TheirWorkers + c.CNs - 1) / c.CNs, Homes: c.CNs, Answered: true}
+	if c.ServerNs > 0 {
+		cfg.ServiceNs = c.ServerNs + ackNs
+	}
+	return &System{layout: server.Layout, join: Server(cfg)}, nil
 }
 
 // parLock returns servers on all compute nodes.
@@ -387,6 +425,9 @@ func varied(name string) (Mechanism, bool) {
 		if variant == "slots" {
 			return Mechanism{Name: name, About: "DSLR with leases of several slots", Silent: true, setUp: dslrLock(dslr.Config{MultiSlot: true})}, true
 		}
+		if variant == "shiftlock" {
+			return Mechanism{Name: name, About: "DSLR as ShiftLock's authors run it: it pauses for 1862 ns per ticket, and readers for those of writers alone", Silent: true, setUp: dslrLock(dslr.Config{WaitNs: TheirPauseNs, ForWriters: true})}, true
+		}
 		if variant == "busy" {
 			return Mechanism{Name: name, About: "DSLR that polls without a pause", setUp: dslrLock(dslr.Config{Wait: dslr.Busy})}, true
 		}
@@ -398,12 +439,12 @@ func varied(name string) (Mechanism, bool) {
 		us, err := strconv.ParseUint(longest, 10, 32)
 		return Mechanism{Name: name, About: "DSLR with a longest backoff of resets, in us", setUp: dslrLock(dslr.Config{Withdraw: withdraw, ResetMaxNs: fabric.Time(us) * fabric.Microsecond})}, err == nil && us > 0
 	}
-	if writers, ok := strings.CutPrefix(name, "shift-artifact:"); ok {
-		n, err := strconv.ParseUint(writers, 10, 32)
-		return Mechanism{Name: name, About: "ShiftLock as published, whose readers come after so many writers", Needs: Needs{Atomic16: true},
-			setUp: shiftLock(shift.Config{Artifact: true, Threshold: uint32(n)})}, err == nil && n > 0
+	if features, ok := strings.CutPrefix(name, "shift-artifact:"); ok {
+		return variedShift(name, features)
 	}
 	switch name {
+	case "rpc:shiftlock":
+		return Mechanism{Name: name, About: "rpc as ShiftLock's authors run it: 47 workers, and a release waits for its answer", setUp: theirServer}, true
 	case "fiss:local":
 		return Mechanism{Name: name, About: "FissLock-Local: FissLock, whose locks are at compute nodes, whose clients take them without a message", setUp: fissLockLocal}, true
 	case "parlock:local":

@@ -17,6 +17,9 @@ type Config struct {
 	// time up to a bound that begins at the minimum and doubles with each try
 	// up to the maximum. With 0 a try follows the other.
 	BackoffMinNs, BackoffMaxNs fabric.Time
+	// Adaptive has each client adapt the maximum to its tries, as SMART does (section 4.3 of its paper): it begins at BackoffMinNs, and every millisecond is doubled, up to BackoffMaxNs,
+	// if more than half of the tries were in vain, and halved if fewer than a tenth. The pause is then the bound, and up to BackoffMinNs more by chance.
+	Adaptive bool
 	// ReleaseByCAS has a writer release by CAS, again and again while readers come, as published locks do. By default
 	// it is one FAA.
 	ReleaseByCAS bool
@@ -29,13 +32,39 @@ func (c Config) Layout() lock.Layout { return baseline.Layout(c.Plain) }
 type Locker struct {
 	baseline.Client
 	cfg Config
+	smart
+}
+
+// smart is a client's maximum of the backoff, with what it is adapted by: tries in vain and acquisitions since a time.
+type smart struct {
+	maxNs          fabric.Time
+	vain, acquired int
+	since          fabric.Time
+}
+
+// adaptNs is how often the maximum is adapted.
+const adaptNs = fabric.Millisecond
+
+// adapt adapts the maximum, if it is time.
+func (s *smart) adapt(now fabric.Time, cfg *Config) {
+	tries := s.vain + s.acquired
+	if now-s.since < adaptNs || tries == 0 {
+		return
+	}
+	switch {
+	case 2*s.vain > tries:
+		s.maxNs = min(2*s.maxNs, cfg.BackoffMaxNs)
+	case 10*s.vain < tries:
+		s.maxNs = max(s.maxNs/2, cfg.BackoffMinNs)
+	}
+	s.vain, s.acquired, s.since = 0, 0, now
 }
 
 var _ lock.Locker = (*Locker)(nil)
 
 // New returns a client's Locker.
 func New(port fabric.Port, cfg Config) *Locker {
-	return &Locker{Client: baseline.New(port, cfg.Plain), cfg: cfg}
+	return &Locker{Client: baseline.New(port, cfg.Plain), cfg: cfg, smart: smart{maxNs: cfg.BackoffMinNs, since: port.Now()}}
 }
 
 // Acquire implements lock.Locker.
@@ -54,6 +83,10 @@ func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	}
 	h.Lock, h.Mode, h.Aux, h.Held = r.Lock, r.Mode, l, true
 	l.Counters.Acquires++
+	if l.cfg.Adaptive {
+		l.acquired++
+		l.adapt(l.Port().Now(), &l.cfg)
+	}
 	return nil
 }
 
@@ -144,6 +177,14 @@ func (l *Locker) pause(r *lock.Request, w word, k int) error {
 		return fmt.Errorf("%w: %v", lock.ErrBusy, w)
 	}
 	var backoff fabric.Time
+	if l.cfg.Adaptive {
+		l.vain++
+		err := l.Pause(r, min(l.cfg.BackoffMinNs<<min(k, 20), l.maxNs), l.cfg.BackoffMinNs)
+		if err != nil {
+			return fmt.Errorf("%w: %v", err, w)
+		}
+		return nil
+	}
 	if l.cfg.BackoffMinNs > 0 {
 		backoff = l.cfg.BackoffMinNs << min(k, 20)
 		if l.cfg.BackoffMaxNs > 0 {

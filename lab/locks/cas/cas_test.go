@@ -16,6 +16,7 @@ func TestConformance(t *testing.T) {
 		"plain":   {Plain: true},
 		"backoff": {BackoffMinNs: 500, BackoffMaxNs: 20_000},
 		"CAS":     {ReleaseByCAS: true},
+		"SMART":   {BackoffMinNs: 500, BackoffMaxNs: 20_000, Adaptive: true},
 	} {
 		m := locktest.Mechanism{Layout: cfg.Layout(), NoTokens: cfg.Plain, Start: join(cfg).Start, FreeOps: [2]uint64{2, 1}, Corrupt: []byte{7: 0xff}}
 		if cfg.Plain {
@@ -105,5 +106,51 @@ func testLost(t *testing.T, cfg cas.Config) {
 			}
 			k.Words("after the release of the lost lock", 0x2001_0000_0000)
 		})
+	}
+}
+
+// The longest backoff adapts to tries in vain, as SMART's does: from the shortest on it is doubled once a millisecond while most tries are in vain, and halved while hardly any are.
+func TestBackoffAdapts(t *testing.T) {
+	const us, ms = fabric.Microsecond, fabric.Millisecond
+	tries := func(k *actor, free fabric.Time) uint64 { // of an acquisition that takes 320 us
+		k.At(free - 320*us)
+		before := k.L.Stats().Retries
+		k.Acquire(lock.Exclusive)
+		return k.L.Stats().Retries - before
+	}
+	var got []uint64
+	locktest.Play(t, 2, join(cas.Config{BackoffMinNs: 8 * us, BackoffMaxNs: 32 * us, Adaptive: true}), func(k *actor) {
+		if k.I == 0 {
+			for i := range fabric.Time(5) { // holds until 2, 4, 6, 8 and, after a time in which it leaves the lock alone, 30 ms
+				free := 2*ms + 2*i*ms
+				if i == 4 {
+					free = 30 * ms
+				}
+				k.At(free - 400*us)
+				k.Acquire(lock.Exclusive)
+				k.At(free)
+				k.Release()
+			}
+			return
+		}
+		for i := range fabric.Time(4) {
+			got = append(got, tries(k, 2*ms+2*i*ms))
+			k.Release()
+		}
+		for range 15 {
+			k.After(ms)
+			for range 20 {
+				k.Acquire(lock.Exclusive)
+				k.Release()
+			}
+		}
+		got = append(got, tries(k, 30*ms))
+		k.Release()
+	})
+	// Pauses are of the bound and up to 8 us more, so a try takes some 14, then 22, then 38 us with a round trip.
+	for i, least := range []uint64{18, 11, 7, 7, 18} {
+		if most := least * 3 / 2; got[i] < least || got[i] > most {
+			t.Errorf("acquisition %d: %d tries in 320 us, want %d to %d: %v", i, got[i], least, most, got)
+		}
 	}
 }

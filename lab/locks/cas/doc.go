@@ -10,6 +10,8 @@
 // alone never retry. Both release by FAA. Readers overtake waiting writers.
 // With [Config.ReleaseByCAS] a writer releases by CAS of the whole word, again and again while readers
 // come, as published locks do: it holds the lock for longer.
+// With [Config.Adaptive] the longest backoff adapts to the share of tries in vain, as in SMART and in the CAS lock of ShiftLock's evaluation. (Its clients
+// adapt after 64 acquisitions at the earliest, and release by CAS; here after each, and by FAA.)
 //
 // An acquisition without contention is one chain, with the caller's READs in
 // it; a release is one chain with the caller's operations before it.
@@ -31,5 +33,6 @@
 // unknown (fabric.ErrUnknownOutcome), the lock may stay held by no client.
 //
 // Source: Y. Chung and E. Zamanian, "Using RDMA for lock management", 2015
-// (arXiv:1507.03274); truncated exponential backoff as in DSLR+ (DecLock, section 2.3).
+// (arXiv:1507.03274); truncated exponential backoff as in DSLR+ (DecLock, section 2.3), or of F. Ren et al., "Scaling Up Memory Disaggregated Applications
+// with SMART", ASPLOS 2024, section 4.3, by the published code of ShiftLock, github.com/thustorage/shiftlock.
 package cas

@@ -390,3 +390,22 @@ func TestPauseByTickets(t *testing.T) {
 		}
 	}
 }
+
+// In the published code of ShiftLock a reader pauses for the writers' tickets before its own alone, and a writer for all.
+func TestPauseForWriters(t *testing.T) {
+	var looks [4]uint64
+	scene(t, dslr.Config{WaitNs: 5 * us, ForWriters: true}, len(looks), func(k *actor) {
+		k.At(fabric.Time(k.I) * us)
+		k.Acquire([...]lock.Mode{lock.Exclusive, lock.Shared, lock.Shared, lock.Exclusive}[k.I])
+		looks[k.I] = k.L.Stats().Retries
+		if k.I == 0 {
+			k.After(400 * us)
+		}
+		k.Release()
+	})
+	for i, tickets := range []int{0, 1, 1, 3} {
+		if want := 400 / (5*tickets + 2); i > 0 && (int(looks[i]) < want*3/4 || int(looks[i]) > want*5/4+4) {
+			t.Errorf("client %d, with %d tickets to pause for, looks %d times, want some %d: %v", i, tickets, looks[i], want, looks)
+		}
+	}
+}

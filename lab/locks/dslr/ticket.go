@@ -107,7 +107,11 @@ func (t *ticket) pause(cfg *Config, random uint64) fabric.Time {
 	ns := fabric.Time(0)
 	switch cfg.Wait {
 	case Dynamic:
-		ns = fabric.Time(max(t.before(t.seen), 1)) * cfg.WaitNs
+		n := t.before(t.seen)
+		if cfg.ForWriters && t.mode == lock.Shared {
+			n = int(t.prev.maxX()) - int(t.seen.nX())
+		}
+		ns = fabric.Time(max(n, 1)) * cfg.WaitNs
 	case Truncated:
 		ns = fabric.Time(t.backoff) + fabric.Time(random%jitterNs)
 		t.backoff = min(2*t.backoff, backoffMaxNs)

@@ -91,6 +91,8 @@ type Config struct {
 	LeaseNs fabric.Time
 	// WaitNs is for how long a waiter pauses for each ticket before its own (Dynamic): tuned to the latency of the network, section 4.6. Default the paper's 5 us.
 	WaitNs fabric.Time
+	// ForWriters has a reader pause for the writers' tickets before its own alone, as in ShiftLock's published code (Dynamic). The paper counts all (line 20 of Algorithm 2).
+	ForWriters bool
 	// MultiSlot has a client that asks for a longer lease (lock.Request.LeaseNs) draw several tickets, and others wait for as many leases. All clients
 	// must have the same.
 	MultiSlot bool

@@ -128,7 +128,7 @@ func (l *Locker) ask(h *lock.Hold, r *lock.Request) (fabric.Message, error) {
 		if err != nil || l.answers(&m, h) {
 			return m, err
 		}
-		if l.Other != nil && (m.Kind < msgAcquire || m.Kind > msgRefused) {
+		if l.Other != nil && (m.Kind < msgAcquire || m.Kind > msgReleased) {
 			l.m = m
 			l.Other(&l.m)
 		}
@@ -172,8 +172,25 @@ func (l *Locker) Release(h *lock.Hold, before []fabric.Op) error {
 		return baseline.Misuse(h, before)
 	}
 	h.Held, h.Aux = false, nil
-	if err := errors.Join(l.Port().Do(before), l.tell(msgRelease, h)); err != nil {
+	err := errors.Join(l.Port().Do(before), l.tell(msgRelease, h))
+	if err != nil {
 		return fmt.Errorf("server: release %v %v: %w", h.Mode, h.Lock, err)
 	}
+	if l.cfg.Answered && !l.near(h.Lock) {
+		l.awaitReleased(h)
+	}
 	return nil
+}
+
+// answerNs is for how long a client waits for the answer to a release. One that does not come changes nothing: the server has the request, or has crashed.
+const answerNs = 10 * fabric.Millisecond
+
+// awaitReleased waits for the answer to a release. Others that come meanwhile are too late for what they answer.
+func (l *Locker) awaitReleased(h *lock.Hold) {
+	for until := l.Port().Now() + answerNs; ; {
+		m, err := l.Port().Recv(until)
+		if err != nil || m.Kind == msgReleased && m.Body[0] == uint64(h.Lock) && m.Body[1] == h.Word {
+			return
+		}
+	}
 }

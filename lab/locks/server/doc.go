@@ -10,7 +10,7 @@
 //   - [Queue]: the server puts the request at the end of the lock's queue, and answers when it is its turn;
 //   - [ReadersFirst]: so it does, but readers are granted a lock that readers hold though writers wait: at most [Config.Passes] before one writer.
 //
-// A release is a message without an answer, sent when the operations before it have been executed.
+// A release is a message without an answer, sent when the operations before it have been executed. With [Config.Answered] the client waits for an answer to it.
 //
 // The server has some workers ([Config.Workers]) that take one request after the other, in the order of arrival, and each takes some time for
 // one ([Config.ServiceNs]): so in virtual time its CPU is a bottleneck, as in the papers. In real time requests take what they take.
@@ -25,6 +25,9 @@
 //
 //   - The papers' servers run on the machine that has the memory. Memory nodes of this project have no programs, so the server is on a compute node,
 //     and shares a NIC with its clients.
+//   - In ShiftLock's published code a release waits for its answer, and a server has 47 threads, each of which waits until its answer has been acknowledged before it takes the
+//     next request. That is "rpc:shiftlock" of lab/locks, but for the one machine: here a Port sends all answers of a node, so these threads are
+//     dealt out to all compute nodes.
 //   - A client that gives up sends a message, which takes its request out of the queue or releases the lock. DSLR's evaluation gives up after a number
 //     of retries, and does not say how.
 //   - Traditional locking in DSLR's evaluation has a lock manager on each node, for the objects of that node. With Homes there is one on each compute node, for

@@ -35,6 +35,8 @@ type Config struct {
 	Home  func(fabric.Addr) int
 	// LocalNs is how long a client takes for a request to the server of its own node, if it executes it itself (Locker.Near). 0: what it takes.
 	LocalNs fabric.Time
+	// Answered has the server answer a release, too, and the client wait for that, as in ShiftLock's published code.
+	Answered bool
 	// Passes is how many readers may pass a writer that waits, of ReadersFirst; 0 is 10.
 	Passes int
 }
@@ -52,6 +54,7 @@ const (
 	msgRelease
 	msgGranted // and the token, and 1 after a wait in the queue
 	msgRefused
+	msgReleased
 )
 
 // now is the bit of a request that is not to wait in the queue.
@@ -200,6 +203,9 @@ func (a *Agent) serve(port fabric.Port, m *fabric.Message) {
 		a.drop(port, e, func(x claim) bool {
 			return x.client == c.client && x.incarnation == c.incarnation && x.number == c.number
 		})
+		if m.Kind == msgRelease && a.cfg.Answered {
+			a.answer(port, l, &c, msgReleased, 0, 0)
+		}
 	case e.admits(c.mode) && len(e.queue) == 0:
 		a.grant(port, e, c, 0)
 	case a.cfg.Kind == ReadersFirst && a.passes(port, e, c):

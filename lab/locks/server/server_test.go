@@ -61,6 +61,7 @@ func TestConformanceNear(t *testing.T) {
 func TestConformance(t *testing.T) {
 	for name, cfg := range map[string]server.Config{
 		"retry":                {Kind: server.Retry},
+		"retry, answered":      {Kind: server.Retry, Answered: true},
 		"queue":                {Kind: server.Queue},
 		"queue, plain":         {Kind: server.Queue, Plain: true},
 		"readers first":        {Kind: server.ReadersFirst},
@@ -257,5 +258,27 @@ func TestServerCrashes(t *testing.T) {
 	}
 	if len(got) != 2 || !errors.Is(got[0], lock.ErrTimeout) || !errors.Is(got[1], fabric.ErrNodeDown) {
 		t.Errorf("%v, want a deadline, and a node that is down", got)
+	}
+}
+
+// A release is a message, which takes its client no time, or waits for an answer: as long as one of its own and the server's work take. It does not wait for a server that has crashed.
+func TestReleaseIsAnswered(t *testing.T) {
+	for _, answered := range []bool{false, true} {
+		for _, crash := range []bool{false, true} {
+			locktest.Play(t, 2, join(server.Config{Kind: server.Retry, Answered: answered, ServiceNs: 10 * us}), func(k *actor) {
+				if k.I == 0 {
+					return
+				}
+				k.Acquire(lock.Exclusive)
+				if crash {
+					k.Kill(k.Nodes[0])
+				}
+				began := k.P.Now()
+				_ = k.L.Release(&k.H, nil)
+				if took := k.P.Now() - began; took > 10*fabric.Millisecond+us || !crash && (took > 10*us) != answered {
+					t.Errorf("answered %v, the server has crashed %v: a release takes %d us", answered, crash, took/us)
+				}
+			})
+		}
 	}
 }

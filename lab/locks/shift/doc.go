@@ -32,6 +32,7 @@
 //     algorithm under that ID. A waiting reader takes its count back, by CAS, while the
 //     epoch has not changed: then no writer has counted on it.
 //   - Try never enters the queue.
+//   - Waiters poll by one READ after the other, as Algorithm 2 has it. The client of the published code pauses for 1862 ns between two: [Config.PauseNs].
 //   - The paper delays messages within a node to make them as slow as others. That is left to the fabric.
 //     The published code tries to acquire twice by CAS before it queues; this does not.
 //

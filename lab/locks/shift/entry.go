@@ -71,7 +71,12 @@ type Config struct {
 	LeaseNs fabric.Time
 	// Threshold is after how many writers in a row readers come; default 16.
 	Threshold uint32
+	// PauseNs is for how long a reader pauses before each READ of the epoch, and a writer after each of RelCnt in vain; 0: one READ follows the other.
+	PauseNs fabric.Time
 }
+
+// PublishedPauseNs is what the client of the published code has for it, unless it is told otherwise.
+const PublishedPauseNs = 1862
 
 // DefaultThreshold is N of section 3.3 of the paper.
 const DefaultThreshold = 16

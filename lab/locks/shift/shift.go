@@ -91,6 +91,11 @@ func (l *Locker) acquireReader(t *ticket, h *lock.Hold, r *lock.Request) error {
 	}
 	l.Counters.Waits++
 	for k := 1; ; k++ {
+		if l.cfg.PauseNs > 0 {
+			if err := l.Pause(r, l.cfg.PauseNs, 0); err != nil {
+				return errors.Join(err, l.takeBack(t))
+			}
+		}
 		asked = l.Port().Now()
 		val, err := l.Retry(fabric.Load(r.Lock))
 		if err != nil {
@@ -241,7 +246,7 @@ func (l *Locker) await(t *ticket, r *lock.Request) error {
 			if err := l.judge(t, rel, asked); err != nil {
 				return err
 			}
-			if err := l.Pause(r, baseline.Soon(k), 0); err != nil {
+			if err := l.Pause(r, max(baseline.Soon(k), l.cfg.PauseNs), 0); err != nil {
 				return l.leave(t, err)
 			}
 			continue

@@ -29,6 +29,7 @@ func TestConformance(t *testing.T) {
 		"artifact":                            {Artifact: true},
 		"readers after each writer":           {Threshold: 1},
 		"artifact, readers after two writers": {Artifact: true, Threshold: 2},
+		"artifact, with pauses":               {Artifact: true, PauseNs: shift.PublishedPauseNs},
 	} {
 		m := locktest.Mechanism{Layout: shift.Layout, Start: join(cfg).Start, Atomic16: true, LeaseNs: 10 * fabric.Millisecond, FreeOps: [2]uint64{1, 1},
 			StaleHolds: true, Corrupt: []byte{3: 0xff, 15: 0}}
@@ -251,6 +252,34 @@ func TestGiveUp(t *testing.T) {
 			if _, n, tail, _ := shift.Decode(s.PeekWord(s.Lock), s.PeekWord(s.Lock.Add(8))); n != 0 || tail != 0 {
 				t.Errorf("%s gave up: %d readers, tail %v are left", quitters, n, tail)
 			}
+		}
+	}
+}
+
+// As in the published code a reader pauses before each READ of the epoch, also the first, and a writer after each READ of RelCnt in vain, before the next. Without pauses one READ follows the other.
+func TestPauseBetweenReads(t *testing.T) {
+	for _, pause := range []fabric.Time{0, 20 * us} {
+		for _, waits := range []lock.Mode{lock.Shared, lock.Exclusive} {
+			scene(t, shift.Config{Artifact: true, PauseNs: pause}, 2, func(k *actor) {
+				if k.I == 0 { // holds for 205 us
+					k.Acquire(1 - waits)
+					k.At(205 * us)
+					k.Release()
+					return
+				}
+				k.At(5 * us)
+				before := k.P.Stats().Ops[fabric.OpRead]
+				k.Acquire(waits)
+				reads := k.P.Stats().Ops[fabric.OpRead] - before
+				if waits == lock.Shared {
+					reads -= 1 // which verifies the era
+				}
+				most, late := uint64(205/20+1), k.P.Now() > 205*us+2*pause+15*us
+				if pause > 0 && (reads > most || reads < most/2) || pause == 0 && reads < 3*most || late {
+					t.Errorf("a %v waits with pauses of %d us: %d READs, granted after %d us", waits, pause/us, reads, k.P.Now()/us)
+				}
+				k.Release()
+			})
 		}
 	}
 }
