@@ -34,6 +34,17 @@ type Gatherer interface {
 	Gather(ops []Op) error
 }
 
+// A Filler is a Port whose client has the memory of memory nodes in its own address space, so that what fills it needs no copy on the way.
+type Filler interface {
+	// Fills reports whether Fill is likely to reach the memory of a memory node now.
+	Fills(mem MemID) bool
+
+	// Fill is a WRITE of up to n bytes, which f puts to where they are to be and counts: all else of dst stays as it is. What may keep a WRITE from memory keeps f from it, and is
+	// looked for after f, too; but words may be torn, so nobody else has to do with the memory. f must not wait, keep dst, or use the Port. ErrUnsupported: f was not called,
+	// for the memory is out of reach; Port.Do may reach it. With another error, what f has counted may be there or not.
+	Fill(a Addr, n int, f func(dst []byte) int) (int, error)
+}
+
 // CheckLocal returns the error of a chain for DoLocal to a memory node that is not Near, else nil.
 func CheckLocal(l Local, ops []Op) error {
 	if len(ops) == 0 || l.Near(ops[0].Addr.MN()) {

@@ -216,6 +216,13 @@ func (s *Stats) Count(ops []Op) {
 	}
 }
 
+// CountFill counts a WRITE of n bytes by Filler.Fill.
+func (s *Stats) CountFill(n int) {
+	s.Chains++
+	s.Ops[OpWrite]++
+	s.WriteBytes += uint64(n)
+}
+
 // CountError counts the error of a chain that has ended, and returns it. Backends call it before Do or Wait returns an error.
 func (s *Stats) CountError(err error) error {
 	if errors.Is(err, ErrUnknownOutcome) {

@@ -43,7 +43,11 @@ func (d *Direct) Each(f func() (done bool)) error {
 
 // Read reads what is there, within Each. No bytes and no error: there is nothing to be read.
 func (d *Direct) Read(b []byte) (n int, err error) {
-	n, errno := d.call(syscall.SYS_READ, b)
+	return read(d.call(syscall.SYS_READ, b))
+}
+
+// read returns what a read has returned.
+func read(n int, errno syscall.Errno) (int, error) {
 	switch {
 	case errno == syscall.EAGAIN:
 		return 0, nil
@@ -53,6 +57,19 @@ func (d *Direct) Read(b []byte) (n int, err error) {
 		return 0, io.EOF
 	}
 	return n, nil
+}
+
+// ReadLong is Read of which the scheduler is notified if b is long: each such read costs the client a wakeup or two, so few long ones are better than many.
+func (d *Direct) ReadLong(b []byte) (n int, err error) {
+	if len(b) <= mostDirect {
+		return d.Read(b)
+	}
+	for {
+		r, _, errno := syscall.Syscall(syscall.SYS_READ, d.fd, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		if errno != syscall.EINTR {
+			return read(int(r), errno)
+		}
+	}
 }
 
 // Write writes as much as the socket takes at once: nothing outside of Each, or if b is long. What is left, and errors, are for the connection's own Write.

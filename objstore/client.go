@@ -266,6 +266,7 @@ type work struct {
 	unregistered bool
 	list         bool   // what is stored is a list of segments
 	tail         []byte // of what is stored, behind the bytes that are in a buffer of the client: lent to the Port
+	hole         int    // bytes behind those, which are to be filled in later
 	unknown      bool   // whether it was stored
 	set          bool   // whatever was there
 	openSlot     bool   // of such, whose slot may be k.slot, which is open

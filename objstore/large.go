@@ -47,6 +47,18 @@ func (c *Client) Upload(key []byte, head, size int) (*Upload, error) {
 	return c.upload(key, head, size, longest)
 }
 
+// UploadToFill is Upload of what is to be filled where it lies, as far as can be seen: then segments are as long as others, for nothing of one has to stay near the processor.
+func (c *Client) UploadToFill(key []byte, head, size int) (*Upload, error) {
+	if !c.fillsAll() {
+		return c.Upload(key, head, size)
+	}
+	if err := c.session.Begin(); err != nil {
+		return nil, err
+	}
+	defer c.session.End()
+	return c.upload(key, head, size, int(c.s.geo.segment))
+}
+
 // upload is Upload with segments up to a length.
 func (c *Client) upload(key []byte, head, size, longest int) (*Upload, error) {
 	k := work{need: toChange}
@@ -84,13 +96,26 @@ func (c *Client) Write(u *Upload, i int, data []byte) error {
 }
 
 func (c *Client) writeSegment(u *Upload, i int, data []byte) error {
-	if u.ended || !c.s.uploads.has(u.l.ref(i)) || i < 0 || i >= len(u.l.ids) {
-		return fmt.Errorf("%w: segment %d of an upload of %d", ErrConfig, i, len(u.l.ids))
+	if err := c.isOpen(u, i); err != nil {
+		return err
 	}
 	if _, n := u.l.span(i); n != len(data) {
 		return fmt.Errorf("%w: segment %d has %d bytes, not %d", ErrConfig, i, n, len(data))
 	}
-	k := work{look: look{head: true, segment: true}, need: toChange}
+	return c.storeSegment(u, i, data, 0)
+}
+
+// isOpen returns why a segment cannot be written.
+func (c *Client) isOpen(u *Upload, i int) error {
+	if u.ended || i < 0 || i >= len(u.l.ids) || !c.s.uploads.has(u.l.ref(i)) {
+		return fmt.Errorf("%w: segment %d of an upload of %d", ErrConfig, i, len(u.l.ids))
+	}
+	return nil
+}
+
+// storeSegment stores a segment of which data is there, or a hole that is to be filled.
+func (c *Client) storeSegment(u *Upload, i int, data []byte, hole int) error {
+	k := work{hole: hole, look: look{head: true, segment: true}, need: toChange}
 	key := u.l.ref(i).key()
 	if err := c.start(&k, key[:]); err != nil {
 		return err
@@ -98,7 +123,7 @@ func (c *Client) writeSegment(u *Upload, i int, data []byte) error {
 	c.user.Enter()
 	begin := headerSize + segmentKeySize
 	n := begin + 1 + len(u.l.key)
-	if c.port.Lend(data) {
+	if len(data) > 0 && c.port.Lend(data) {
 		defer c.port.Lend(nil)
 		k.tail = data
 	} else {

@@ -219,14 +219,14 @@ func (c *Client) setOpen(k *work, b []byte, o Options, ch chunk) (done bool, err
 		return false, err
 	}
 	at := c.s.spots.at(k.hash)
-	h := header{access: access{second: c.now()}, expiry: c.expiryOf(o), flags: o.Flags, valueLen: uint32(len(b) + len(k.tail) - headerSize - len(k.key))}
+	h := header{access: access{second: c.now()}, expiry: c.expiryOf(o), flags: o.Flags, valueLen: uint32(k.size(b)) - headerSize - uint32(len(k.key))}
 	n, err := c.encodeObject(k, &h, ch, b)
 	if err != nil {
 		c.free(k.n, ch)
 		return false, err
 	}
 	was := slotWord(x.word.Load())
-	size := uint64(len(b) + len(k.tail))
+	size := k.size(b)
 	w := makeSlot(k.fp, ch, size, openTag(was.tag()))
 	c.before[n] = fabric.CAS(x.slot, uint64(was), uint64(w))
 	ops, cas := c.before[:n+1], &c.before[n]

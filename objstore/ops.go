@@ -210,7 +210,7 @@ func (c *Client) store(key, value []byte, o Options, cond condition, unique uint
 
 // storeOnce stores the object in b, which has its key and value.
 func (c *Client) storeOnce(k *work, b []byte, o Options, cond condition, unique uint64) error {
-	ch, err := c.alloc(k.n, classFor(uint64(len(b)+len(k.tail))))
+	ch, err := c.alloc(k.n, classFor(k.size(b)))
 	if err != nil {
 		return err
 	}
@@ -242,9 +242,12 @@ func (c *Client) storeOnce(k *work, b []byte, o Options, cond condition, unique 
 		c.free(k.n, ch)
 		return c.unlockAsFound(k, err)
 	}
-	h := header{access: access{second: uint32(clock / fabric.Second)}, expiry: c.expiryOf(o), flags: o.Flags, valueLen: uint32(len(b) + len(k.tail) - headerSize - len(k.key))}
+	h := header{access: access{second: uint32(clock / fabric.Second)}, expiry: c.expiryOf(o), flags: o.Flags, valueLen: uint32(k.size(b)) - headerSize - uint32(len(k.key))}
 	return c.storeObject(k, &h, ch, b)
 }
+
+// size returns the size of the object in b, k.tail and k.hole.
+func (k *work) size(b []byte) uint64 { return uint64(len(b) + len(k.tail) + k.hole) }
 
 // storeObject stores the object in b and k.tail, of which header is still to be written, in
 // chunk ch under the lock that is held, and releases it.
@@ -258,7 +261,7 @@ func (c *Client) storeObject(k *work, h *header, ch chunk, b []byte) error {
 		c.free(k.n, ch)
 		return c.unlock(err)
 	}
-	w := makeSlot(k.fp, ch, uint64(len(b)+len(k.tail)), tag)
+	w := makeSlot(k.fp, ch, k.size(b), tag)
 	var known bool
 	switch {
 	case k.found:

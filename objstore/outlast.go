@@ -25,7 +25,7 @@ func (c *Client) outlast(k *work, try func() error) error {
 
 // anew returns the work as it was before anything was found.
 func (k *work) anew() work {
-	before := work{look: k.afresh(), absorbs: k.absorbs, need: k.need, unregistered: k.unregistered, list: k.list, tail: k.tail}
+	before := work{look: k.afresh(), absorbs: k.absorbs, need: k.need, unregistered: k.unregistered, list: k.list, tail: k.tail, hole: k.hole}
 	before.at = k.at
 	return before
 }

@@ -26,7 +26,7 @@ func Run(t *testing.T, h Harness) {
 		{"Operations", opTests}, {"Chains", chainTests}, {"Errors", errorTests},
 		{"Concurrency", concurrencyTests}, {"Messages", messageTests}, {"Waits", waitTests},
 		{"Abandon", abandonTests}, {"Buffers", bufferTests}, {"Nodes", nodeTests},
-		{"Faults", faultTests}, {"Local", localTests}, {"Replicas", replicated(replicaTests)}, {"Costs", costTests},
+		{"Faults", faultTests}, {"Local", localTests}, {"Fill", fillTests}, {"Replicas", replicated(replicaTests)}, {"Costs", costTests},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {

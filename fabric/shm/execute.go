@@ -67,6 +67,33 @@ func (p *port) gather(ops []fabric.Op) error {
 	return nil
 }
 
+// fill has f write to memory.
+func (p *port) fill(a fabric.Addr, n int, f func(dst []byte) int) (got int, err error) {
+	if n == 0 {
+		return 0, nil
+	}
+	ops := []fabric.Op{{Kind: fabric.OpWrite, Addr: a}}
+	m, err := p.target(ops)
+	switch {
+	case m == nil:
+		return 0, err
+	case p.n.fenced() || m.live.Load() != m.expect:
+		return 0, p.lost(0, ops, m)
+	case !ram.Holds(a, n, m.size):
+		return 0, &fabric.ChainError{Op: ops[0], Err: fmt.Errorf("%w: %d bytes at %v, which has %d", fabric.ErrOutOfBounds, n, a, m.size)}
+	}
+	got = ram.Fill(unsafe.Add(m.base, a.Offset()), n, f)
+	p.stats.CountFill(got)
+	switch {
+	case p.n.fenced():
+		return got, p.lost(0, ops, m)
+	case m.live.Load() != m.expect:
+		return got, p.unknown(ops, m)
+	}
+	runtime.KeepAlive(m)
+	return got, nil
+}
+
 // target returns the memory of the memory node that a chain is for; nil: the chain is empty, or fails.
 func (p *port) target(ops []fabric.Op) (*memory, error) {
 	if len(ops) == 0 {

@@ -129,6 +129,19 @@ func (p *port) Gather(ops []fabric.Op) error {
 	return err
 }
 
+// Fills is fabric.Filler.Fills.
+func (p *port) Fills(fabric.MemID) bool { return true }
+
+// Fill is fabric.Filler.Fill.
+func (p *port) Fill(a fabric.Addr, n int, f func(dst []byte) int) (got int, err error) {
+	if p.Closed() {
+		return 0, fabric.ErrClosed
+	}
+	got, err = p.fill(a, n, f)
+	p.poll(false)
+	return got, err
+}
+
 // Near is fabric.Local.Near: there is one machine.
 func (p *port) Near(fabric.MemID) bool { return true }
 

@@ -38,9 +38,36 @@ func (x *Items) Upload(ctx context.Context, key []byte, size int) (u *objstore.U
 	return u, err
 }
 
+// UploadToFill is Upload of segments that Place and Fill are to store, where they can.
+func (x *Items) UploadToFill(ctx context.Context, key []byte, size int) (u *objstore.Upload, err error) {
+	err = x.objects().Use(ctx, func(c *objstore.Client) (err error) {
+		u, err = c.UploadToFill(key, HeadSize, HeadSize+size)
+		return err
+	})
+	return u, err
+}
+
 // Write writes a segment of an upload.
 func (x *Items) Write(ctx context.Context, u *objstore.Upload, i int, data []byte) error {
 	return x.objects().Use(ctx, func(c *objstore.Client) error { return c.Write(u, i, data) })
+}
+
+// Place stores a segment of an upload that Fill fills, and reports whether it has; else Write is to write it.
+func (x *Items) Place(ctx context.Context, u *objstore.Upload, i int) (placed bool, err error) {
+	err = x.objects().Use(ctx, func(c *objstore.Client) (err error) {
+		placed, err = c.Place(u, i)
+		return err
+	})
+	return placed, err
+}
+
+// Fill fills a segment of an upload that was placed, from an offset on, with what f has, and returns how much that was.
+func (x *Items) Fill(ctx context.Context, u *objstore.Upload, i, from int, f func(dst []byte) int) (n int, err error) {
+	err = x.objects().Use(ctx, func(c *objstore.Client) (err error) {
+		n, err = c.Fill(u, i, from, f)
+		return err
+	})
+	return n, err
 }
 
 // Abort gives an upload up, unless it was put.

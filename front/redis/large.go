@@ -2,6 +2,7 @@ package redis
 
 import (
 	"errors"
+	"os"
 	"sync"
 	"time"
 
@@ -51,11 +52,11 @@ type upload struct {
 	up     *objstore.Upload // nil: it could not be begun
 	err    error            // why it is not stored
 	size   int
-	piece  *[]byte
-	buf    []byte // of piece: the segment that is being filled
-	filled int    // of buf
-	at     int    // bytes that have arrived
-	next   int    // segment that is being filled
+	piece  *[]byte // nil: none was needed yet
+	filled int     // of the segment
+	at     int     // bytes that have arrived
+	next   int     // segment that is being filled
+	placed bool    // it is filled where it lies, and not in piece
 }
 
 // announced returns the items that are to have a value that is announced, and is too large to be waited for: that of a command which has one. nil: there is none.
@@ -80,50 +81,165 @@ func (c *conn) arrives() bool {
 	}
 	key := c.in[c.from:c.to][p.spans[1].from:p.spans[1].to]
 	u := &upload{items: x, size: p.size}
-	if u.up, u.err = x.Upload(c.srv.ops, key, p.size); u.err == nil {
-		_, length := u.up.Segments()
-		u.piece = takePiece(length)
+	if c.raw != nil {
+		u.up, u.err = x.UploadToFill(c.srv.ops, key, p.size)
 	} else {
-		u.piece = takePiece(busyBuffer)
+		u.up, u.err = x.Upload(c.srv.ops, key, p.size)
 	}
-	u.buf = *u.piece
 	c.upload = u
+	u.begin(c)
 	return true
+}
+
+// begin begins the next segment.
+func (u *upload) begin(c *conn) {
+	u.placed = false
+	if u.err == nil && u.at < u.size && c.raw != nil {
+		u.placed, u.err = u.items.Place(c.srv.ops, u.up, u.next)
+	}
+}
+
+// left returns how much is to come of the segment, or of a value that is not stored.
+func (u *upload) left() int {
+	if u.err != nil {
+		return u.size - u.at
+	}
+	_, length := u.up.Span(u.next)
+	return length - u.filled
+}
+
+// buffer returns where more of the value is to be read to.
+func (u *upload) buffer(c *conn) ([]byte, error) {
+	if u.piece == nil {
+		n := busyBuffer
+		if u.err == nil {
+			_, n = u.up.Segments()
+		}
+		p, err := c.takeCounted(n)
+		if err != nil {
+			return nil, err
+		}
+		u.piece = p
+	}
+	b := *u.piece
+	if u.err == nil && !u.placed {
+		b = b[u.filled:]
+	}
+	return b[:min(len(b), u.left())], nil
 }
 
 // receive takes what has arrived of a value, and reads until there is all of it: what is behind stands in the place of the value in the buffer then.
 func (c *conn) receive() error {
 	u, begin := c.upload, c.from+c.parser.pos
-	if c.srv.buffers.Add(int64(len(u.buf))) > c.srv.o.MaxBuffers {
-		c.srv.counted.overBuffers.Add(1)
-		return errQuit
+	if err := u.take(c, c.in[begin:min(c.to, begin+u.size)]); err != nil {
+		return err
 	}
-	u.take(c, c.in[begin:min(c.to, begin+u.size)])
 	rest := copy(c.in[begin:], c.in[min(c.to, begin+u.size):c.to])
 	c.to = begin + rest
 	if err := c.flush(); err != nil {
 		return err
 	}
 	for u.at < u.size {
-		n, err := c.srv.accept.Read(c.nc, u.buf[u.filled:min(len(u.buf), u.filled+u.size-u.at)], c.srv.o.IdleTimeout)
+		if err := c.receiveDirectly(u); err != nil {
+			return err
+		}
+		if u.at == u.size {
+			break
+		}
+		b, err := u.buffer(c)
+		if err != nil {
+			return err
+		}
+		n, err := c.srv.accept.Read(c.nc, b, c.srv.o.IdleTimeout)
 		c.srv.counted.read.Add(uint64(n))
 		if n == 0 && err != nil {
 			return err
 		}
 		c.lastAt.Store(int64(time.Since(c.srv.started)))
-		u.arrived(c, n)
+		if err := u.taken(c, b[:n]); err != nil {
+			return err
+		}
 	}
 	c.parser.passed()
 	return nil
 }
 
-// take takes bytes that have arrived.
-func (u *upload) take(c *conn, b []byte) {
-	for len(b) > 0 {
-		n := copy(u.buf[u.filled:], b)
-		u.arrived(c, n)
-		b = b[n:]
+// receiveDirectly reads to where segments lie, as long as it can.
+func (c *conn) receiveDirectly(u *upload) error {
+	if !u.placed {
+		return nil
 	}
+	var ended error
+	read := func(dst []byte) (n int) {
+		if ended == nil {
+			n, ended = c.raw.ReadLong(dst)
+		}
+		return n
+	}
+	c.srv.accept.BeforeRead(c.nc, c.srv.o.IdleTimeout)
+	err := c.raw.Each(func() (done bool) {
+		for u.placed && u.err == nil {
+			n := u.fill(c, read)
+			c.srv.counted.read.Add(uint64(n))
+			if ended != nil {
+				return true
+			}
+			if n == 0 && u.err == nil {
+				c.srv.accept.BeforeRead(c.nc, c.srv.o.IdleTimeout)
+				return false
+			}
+			c.lastAt.Store(int64(time.Since(c.srv.started)))
+		}
+		return true
+	})
+	switch {
+	case ended != nil:
+		return ended
+	case err != nil && errors.Is(err, os.ErrDeadlineExceeded) && !c.srv.accept.Idle(err, c.srv.o.IdleTimeout): // what has arrived is read
+		return nil
+	}
+	return err
+}
+
+// fill fills the segment where it lies with what read has.
+func (u *upload) fill(c *conn, read func(dst []byte) int) (n int) {
+	n, err := u.items.Fill(c.srv.ops, u.up, u.next, u.filled, read)
+	if u.err = err; err != nil {
+		u.placed = false
+	}
+	u.arrived(c, n)
+	return n
+}
+
+// take takes bytes that have arrived.
+func (u *upload) take(c *conn, b []byte) error {
+	for len(b) > 0 {
+		if u.placed {
+			u.fill(c, func(dst []byte) int {
+				n := copy(dst, b)
+				b = b[n:]
+				return n
+			})
+			continue
+		}
+		to, err := u.buffer(c)
+		if err != nil {
+			return err
+		}
+		n := copy(to, b)
+		b = b[n:]
+		u.arrived(c, n)
+	}
+	return nil
+}
+
+// taken takes bytes that have been read to the buffer.
+func (u *upload) taken(c *conn, b []byte) error {
+	if u.placed {
+		return u.take(c, b)
+	}
+	u.arrived(c, len(b))
+	return nil
 }
 
 // arrived notes that n bytes more are in buf, and stores a segment that is whole. Of a value that is not stored they are dropped.
@@ -135,9 +251,12 @@ func (u *upload) arrived(c *conn, n int) {
 		return
 	}
 	if _, length := u.up.Span(u.next); u.filled == length {
-		u.err = u.items.Write(c.srv.ops, u.up, u.next, u.buf[:length])
+		if !u.placed {
+			u.err = u.items.Write(c.srv.ops, u.up, u.next, (*u.piece)[:length])
+		}
 		u.next++
 		u.filled = 0
+		u.begin(c)
 	}
 }
 
@@ -147,8 +266,9 @@ func (c *conn) dropUpload() {
 	if u == nil {
 		return
 	}
-	c.srv.buffers.Add(-int64(len(u.buf)))
-	givePiece(u.piece)
+	if u.piece != nil {
+		c.giveCounted(u.piece)
+	}
 	if u.up != nil {
 		_ = u.items.Abort(c.srv.ops, u.up) // what it cannot delete is swept
 	}

@@ -152,6 +152,39 @@ func TestLargeValuesBesideWriters(t *testing.T) {
 	noSegments(t, cluster)
 }
 
+// A value that arrives in pieces of any size is stored where it lies, and one of which the client sends a part only leaves nothing.
+func TestLargeValuesArriveInPieces(t *testing.T) {
+	cluster, s, address := startLarge(t, Options{IdleTimeout: time.Minute})
+	c, v := dial(t, address), letters('p', 900_001)
+	head := request("SET", "k", v)[:len(request("SET", "k", v))-len(v)-2]
+	for i, text := 1, request("SET", "k", v)+request("SET", "k2", v[:700_000])+request("GETRANGE", "k2", "699990", "-1"); text != ""; i += 2 {
+		n := min(len(text), i*1009)
+		c.send(text[:n])
+		text = text[n:]
+		time.Sleep(100 * time.Microsecond)
+	}
+	for _, want := range []string{"OK", "OK", v[699_990:700_000]} {
+		if got := c.answer(); got != want {
+			t.Fatalf("%.100q, want %.100q", got, want)
+		}
+	}
+	if c.do("GET", "k") != v {
+		t.Error("the value is another")
+	}
+	c.want("DEL k k2", ":2")
+	if n := s.buffers.Load(); n > 1<<20 {
+		t.Errorf("%d bytes of buffers are counted", n)
+	}
+	for _, n := range []int{0, 1, 100_000, 256 << 10, 500_000, len(v)} {
+		cut := dial(t, address)
+		cut.send(head + v[:n])
+		time.Sleep(time.Millisecond)
+		_ = cut.Close()
+	}
+	c.want("EXISTS k", ":0")
+	noSegments(t, cluster)
+}
+
 // A connection has memory for some segments, however large the value that passes through it.
 func TestLargeValuesTakeLittleMemory(t *testing.T) {
 	if testing.Short() {

@@ -52,6 +52,19 @@ func Fits(o *fabric.Op, size uint64) bool {
 	return offset <= size && n <= size-offset
 }
 
+// Holds reports whether n bytes at an address are within memory of a size.
+func Holds(a fabric.Addr, n int, size uint64) bool {
+	return n >= 0 && a.Offset() <= size && uint64(n) <= size-a.Offset()
+}
+
+// Fill has f write to n bytes of memory, and returns how many it has written.
+func Fill(at unsafe.Pointer, n int, f func(dst []byte) int) int {
+	RaceRelease()
+	n = f(unsafe.Slice((*byte)(at), n))
+	RaceAcquire()
+	return n
+}
+
 // Perform executes an operation, which Check has passed, on the memory at a. It is the CPU that makes it atomic.
 func Perform(o *fabric.Op, a unsafe.Pointer) {
 	RaceRelease()
