@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -23,8 +24,11 @@ type Claim struct {
 	// the same model gave, as text: it is often a range.
 	Paper     float64 `json:"paper,omitempty"`
 	Prototype string  `json:"prototype,omitempty"`
-	// Row is the figure at every point of a sweep of which the claim names the best or the worst.
-	Row string `json:"row,omitempty"`
+	// Sweep has the figure at every point of a sweep of which the claim names the best or the worst, and Row has it as text.
+	Sweep Along  `json:"-"`
+	Row   string `json:"row,omitempty"`
+	// Spread is by how much of itself Ours may differ by chance, as far as it is more than chance.
+	Spread float64 `json:"spread,omitempty"`
 	// Bar is what Ours must be for the claim to come out, and Verdict whether it is.
 	Bar     string  `json:"bar"`
 	Verdict Verdict `json:"verdict"`
@@ -57,7 +61,8 @@ const (
 	NotMeasured Verdict = iota // rows are missing
 	ComesOut
 	DoesNot
-	// InPart: the figure comes out at the best point, and at others it is the other way round.
+	// InPart: the figure comes out at the best point, and at others it is the other way round; or it is within the bar, and no further from saying
+	// that both are alike than by chance.
 	InPart
 )
 
@@ -76,9 +81,46 @@ func (c *Claim) Ratio() float64 {
 	return c.Ours / c.Paper
 }
 
+// chance is by how much of itself a ratio of two rows differs from seed to seed, and a cut in percent of the whole.
+const chance = 0.03
+
+// directed judges the direction of a figure that is within its bar: ahead says by how much it is on the side where it is to be, below 0 on the other. There it does
+// not come out; and as near to neither side as chance brings it, it comes out in part.
+func (c Claim) directed(ours, ahead float64) Claim {
+	slack := max(chance, c.Spread)
+	if i := slices.Index(c.Sweep.Values, ours); i >= 0 && i < len(c.Sweep.Spreads) {
+		slack = max(slack, c.Sweep.Spreads[i])
+	}
+	switch {
+	case c.Verdict != ComesOut:
+	case ahead <= 0:
+		c.Verdict = DoesNot
+	case ahead <= slack:
+		c.Verdict = InPart
+	}
+	return c
+}
+
+// spread returns by how much the ratio of rows in a metric may differ by chance, of itself: of each row by the interval of several seeds or, of one seed, by the drift of a run
+// that was not steady.
+func spread(metric string, rows ...Row) float64 {
+	sum := 0.0
+	for _, r := range rows {
+		e, of := r.Metrics[metric], 0.0
+		switch {
+		case e.N > 1 && e.Mean > 0:
+			of = e.Half / e.Mean
+		case e.N == 1 && r.Value("steady") < 1:
+			of = r.Value("drift_pct") / 100
+		}
+		sum += of * of
+	}
+	return math.Sqrt(sum)
+}
+
 // judged returns c with a verdict. A figure that is no number was not measured.
 func (c Claim) judged(ours float64, ok bool, bar string) Claim {
-	c.Bar = bar
+	c.Bar, c.Row = bar, cmp.Or(c.Row, c.Sweep.String())
 	if math.IsNaN(ours) || math.IsInf(ours, 0) {
 		return c
 	}
@@ -90,14 +132,25 @@ func (c Claim) judged(ours float64, ok bool, bar string) Claim {
 	return c
 }
 
-// AtLeast judges by a lower bound.
+// AtLeast judges by a lower bound. A ratio of at least 1, or a cut of at least 0 %, comes out if it is more by more than chance.
 func (c Claim) AtLeast(ours, bar float64) Claim {
-	return c.judged(ours, ours >= bar, fmt.Sprintf("at least %g", bar))
+	c = c.judged(ours, ours >= bar, fmt.Sprintf("at least %g", bar))
+	switch {
+	case c.Unit == "x" && bar == 1:
+		c = c.directed(ours, ours-1)
+	case c.Unit == "%" && bar == 0:
+		c = c.directed(ours, ours/100)
+	}
+	return c
 }
 
-// AtMost judges by an upper bound.
+// AtMost judges by an upper bound. A ratio of at most 1 comes out if it is less by more than chance.
 func (c Claim) AtMost(ours, bar float64) Claim {
-	return c.judged(ours, ours <= bar, fmt.Sprintf("at most %g", bar))
+	c = c.judged(ours, ours <= bar, fmt.Sprintf("at most %g", bar))
+	if c.Unit == "x" && bar == 1 {
+		c = c.directed(ours, 1/ours-1)
+	}
+	return c
 }
 
 // Within judges by a range.
@@ -105,9 +158,17 @@ func (c Claim) Within(ours, low, high float64) Claim {
 	return c.judged(ours, ours >= low && ours <= high, fmt.Sprintf("%g to %g", low, high))
 }
 
-// Near judges by the paper's figure: the same to within a factor.
+// Near judges by the paper's figure: the same to within a factor. A ratio is on the paper's side of 1, too, by more than chance.
 func (c Claim) Near(ours, factor float64) Claim {
-	return c.judged(ours, ours >= c.Paper/factor && ours <= c.Paper*factor, nearly(factor))
+	c = c.judged(ours, ours >= c.Paper/factor && ours <= c.Paper*factor, nearly(factor))
+	switch {
+	case c.Unit != "x":
+	case c.Paper > 1:
+		c = c.directed(ours, ours-1)
+	case c.Paper < 1:
+		c = c.directed(ours, 1/ours-1)
+	}
+	return c
 }
 
 // nearly says in words what it is to be the same to within a factor.
@@ -126,6 +187,8 @@ type Along struct {
 	Param  string
 	At     []string
 	Values []float64
+	// Spreads are by how much of itself each value may differ by chance; nil: not known.
+	Spreads []float64
 	// Neutral is the value that says that both are alike: 1 of ratios, 0 of cuts.
 	Neutral float64
 }
@@ -133,6 +196,14 @@ type Along struct {
 func (a *Along) add(at string, v float64) {
 	if !math.IsNaN(v) && !math.IsInf(v, 0) {
 		a.At, a.Values = append(a.At, at), append(a.Values, v)
+	}
+}
+
+// addRatio adds a ratio of two rows in a metric, and by how much it may differ.
+func (a *Along) addRatio(at string, ours, theirs Row, metric string) {
+	n := len(a.Values)
+	if a.add(at, Ratio(ours, theirs, metric)); len(a.Values) > n {
+		a.Spreads = append(a.Spreads, spread(metric, ours, theirs))
 	}
 }
 
@@ -163,8 +234,8 @@ func (a Along) String() string {
 // UpTo judges what the paper says of its best point ("up to 1.81 times") by the best point of a sweep, by a judge
 // such as [Claim.AtLeast] with its bar. If at some points of the sweep it is the other way round, by more than 3 %, the claim comes out in part. The claim has the whole row.
 func (c Claim) UpTo(a Along, judge func(c Claim, best, bar float64) Claim, bar float64) Claim {
+	c.Sweep = a
 	c = judge(c, a.Most(), bar)
-	c.Row = a.String()
 	slack := 0.03
 	if a.Neutral == 0 {
 		slack = 3 // of percent
@@ -194,7 +265,7 @@ func Cut(a, b Row, metric string) float64 { return 100 * (1 - Ratio(a, b, metric
 func (rs Rows) Along(lockA, lockB, param, metric string) Along {
 	a := Along{Param: param, Neutral: 1}
 	for _, v := range rs.Distinct(param) {
-		a.add(v, Ratio(rs.Find("lock", lockA, param, v), rs.Find("lock", lockB, param, v), metric))
+		a.addRatio(v, rs.Find("lock", lockA, param, v), rs.Find("lock", lockB, param, v), metric)
 	}
 	return a
 }

@@ -35,7 +35,7 @@ var expCopies = &Experiment{
 				at := rows.Where("clients", clients)
 				a.add(clients, Ratio(at.Find("copies", x.copies), at.Find("copies", 1), "mops"))
 			}
-			claims = append(claims, Claim{Own: true, Text: fmt.Sprintf("sets with %d copies over sets with one, at least", x.copies), Unit: "x", Row: a.String()}.AtLeast(a.Least(), x.bar))
+			claims = append(claims, Claim{Own: true, Text: fmt.Sprintf("sets with %d copies over sets with one, at least", x.copies), Unit: "x", Sweep: a}.AtLeast(a.Least(), x.bar))
 		}
 		return claims
 	},

@@ -66,10 +66,10 @@ func dslrOverRetries(rows Rows, param string) []Claim {
 	speed, tail, ours := rows.Along("dslr", "cas", param, "mops"), rows.Along("dslr", "cas", param, "p999_us"), rows.OverBest("declock", formsOfDSLR, param, "mops", Most)
 	mean := rows.Along("dslr", "cas", param, "mean_us")
 	return []Claim{
-		Claim{Text: "DSLR's throughput over Retry-on-Fail's, at least", Unit: "x", Row: speed.String(), Note: both(rows, "dslr", "cas", param, "mops")}.AtLeast(speed.Least(), 1),
-		Claim{Text: "DSLR's 99.9 % latency over Retry-on-Fail's, at most", Unit: "x", Row: tail.String(), Note: both(rows, "dslr", "cas", param, "p999_us")}.AtMost(tail.Most(), 1),
-		Claim{Text: "DSLR's mean latency over Retry-on-Fail's, at most", Unit: "x", Row: mean.String(), Note: both(rows, "dslr", "cas", param, "mean_us")}.AtMost(mean.Most(), 1),
-		Claim{Own: true, Text: "declock's throughput over that of the best DSLR, at least", Unit: "x", Row: ours.String()}.AtLeast(ours.Least(), 0.97),
+		Claim{Text: "DSLR's throughput over Retry-on-Fail's, at least", Unit: "x", Sweep: speed, Note: both(rows, "dslr", "cas", param, "mops")}.AtLeast(speed.Least(), 1),
+		Claim{Text: "DSLR's 99.9 % latency over Retry-on-Fail's, at most", Unit: "x", Sweep: tail, Note: both(rows, "dslr", "cas", param, "p999_us")}.AtMost(tail.Most(), 1),
+		Claim{Text: "DSLR's mean latency over Retry-on-Fail's, at most", Unit: "x", Sweep: mean, Note: both(rows, "dslr", "cas", param, "mean_us")}.AtMost(mean.Most(), 1),
+		Claim{Own: true, Text: "declock's throughput over that of the best DSLR, at least", Unit: "x", Sweep: ours}.AtLeast(ours.Least(), 0.97),
 	}
 }
 
@@ -82,7 +82,7 @@ var expDSLR15 = &Experiment{
 		over := mixed.OverBest("dslr", dslrOthers, "read_pct", "mops", Most)
 		only := rows.Where("read_pct", 100).OverBest("drtm", []string{"cas", "dslr", "ncosed", manager}, "read_pct", "mops", Most)
 		return append([]Claim{
-			Claim{Text: "DSLR's throughput over the best of N-CoSED, DrTM and Traditional, at least", Unit: "x", Row: over.String(),
+			Claim{Text: "DSLR's throughput over the best of N-CoSED, DrTM and Traditional, at least", Unit: "x", Sweep: over,
 				Note: "waiters of a lock manager (parlock) do not poll, and those of dslr pause for 2 us for each ticket before theirs. " + both(mixed, "dslr", manager, "read_pct", "mops") + "; " + both(mixed, "ncosed", "drtm", "read_pct", "mops")}.AtLeast(over.Least(), 1),
 			Claim{Text: "reads only: DrTM's throughput over the best other's", Unit: "x", Note: "of drtm, from an uncertainty of the clocks, 50 us, before the end of a lease to as long after it no reader can join it, and none can replace it: a tenth of the time all wait. " + byLock(rows.Where("read_pct", 100), "mops", "mn_ops_per_op", "p99_us")}.AtLeast(Least(only.Values), 1),
 		}, dslrOverRetries(mixed, "read_pct")...)

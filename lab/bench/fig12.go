@@ -209,8 +209,8 @@ func judgeReads(rows Rows) []Claim {
 	bothEnds := func(text, lockA, lockB, why string, least, most, factor float64) []Claim {
 		a, note := along(lockA, lockB), why+both(mixed, lockA, lockB, "read_pct", "mops")
 		return []Claim{
-			Claim{Text: text + ", at least", Unit: "x", Paper: least, Row: a.String(), Note: note}.Near(a.Least(), factor),
-			Claim{Text: text + ", at most", Unit: "x", Paper: most, Row: a.String(), Note: note}.Near(a.Most(), factor),
+			Claim{Text: text + ", at least", Unit: "x", Paper: least, Sweep: a, Note: note}.Near(a.Least(), factor),
+			Claim{Text: text + ", at most", Unit: "x", Paper: most, Sweep: a, Note: note}.Near(a.Most(), factor),
 		}
 	}
 	at := func(lock string, reads int) Row { return rows.Find("lock", lock, "read_pct", reads) }
@@ -224,7 +224,7 @@ func judgeReads(rows Rows) []Claim {
 	claims = append(claims, bothEnds("DecLock-TF over CASLock", "declock-tf", "cas", shares(rows.Where("lock", "declock-tf"), rows.Where("lock", "cas"))+". ", 15.31, 20.80, 1.5)...)
 	claims = append(claims, bothEnds("DecLock-TF over DSLR+", "declock-tf", "dslr+", "", 1.18, 2.50, 1.5)...)
 	claims = append(claims, bothEnds("DecLock-TF over DSLR+ with the overflowing backoff", "declock-tf", "dslr+-overflow", "", 1.18, 2.50, 1.5)...)
-	claims = append(claims, bothEnds("DecLock-PF over ShiftLock (letter)", "declock-pf", "shift", "", 1.12, 1.55, 1.25)...)
+	claims = append(claims, bothEnds("DecLock-PF over ShiftLock (letter)", "declock-pf", "shift", "where most write, DecLock-PF's release is an FAA and then a message, and ShiftLock's the message alone; where half read, its readers wait for a run of writers. ", 1.12, 1.55, 1.25)...)
 	claims = append(claims, bothEnds("DecLock-PF over ShiftLock (as its authors run it)", "declock-pf", "shift-artifact", overShift("declock-pf", "DecLock-PF"), 1.12, 1.55, 1.25)...)
 	return append(claims,
 		Claim{Text: "ShiftLock (letter) over DecLock-TF, up to", Unit: "x", Paper: 1.55, Note: handsChanged(at("declock-tf", 50), at("shift", 50), "DecLock-TF")}.UpTo(along("shift", "declock-tf"), Claim.Near, 1.25),

@@ -89,7 +89,7 @@ func judgeSherman(rows Rows) []Claim {
 			Near(Ratio(search.Find("lock", "declock-tf", "clients", n), search.Find("lock", "sherman", "clients", n), "mops"), 1.25))
 	}
 	nh := search.Along("declock-tf", "cas", "clients", "mops")
-	claims = append(claims, Claim{Text: "search-mostly: DecLock over Sherman-NH, at the point where they differ most", Unit: "x", Paper: 1, Row: nh.String(),
+	claims = append(claims, Claim{Text: "search-mostly: DecLock over Sherman-NH, at the point where they differ most", Unit: "x", Paper: 1, Sweep: nh,
 		Note: fmt.Sprintf("\"all perform similarly\". With 512 clients Sherman-NH has %s retries an acquisition; the 5 %% updates of the hottest leaf saturate the NIC, and searches wait behind them",
 			Figure(search.Find("lock", "cas", "clients", 512).Value("retries_per_acquire")))}.Near(nh.Most(), 1.25))
 	return claims

@@ -71,7 +71,7 @@ func fissLocalLatency(at Rows) (claims []Claim) {
 	for _, k := range []locktrace.Kind{locktrace.Delivery, locktrace.OrderStatus, locktrace.StockLevel} {
 		same.add(k.String(), Ratio(of("fiss:local", k), of("parlock:local", k), "p50_us"))
 	}
-	return append(claims, Claim{Text: "DLY, OS, SL: median with FissLock-Local over ParLock's with the same locality, furthest from 1: identical", Unit: "x", Paper: 1, Row: same.String(), Note: fissLocalNote}.Near(furthest(same.Values), 1.05))
+	return append(claims, Claim{Text: "DLY, OS, SL: median with FissLock-Local over ParLock's with the same locality, furthest from 1: identical", Unit: "x", Paper: 1, Sweep: same, Note: fissLocalNote}.Near(furthest(same.Values), 1.05))
 }
 
 // furthest returns what is furthest from 1, as a factor.

@@ -182,7 +182,7 @@ var expFiss15 = &Experiment{
 			at := rows.Where("part", of.trace)
 			for _, q := range []string{"p50", "p99"} {
 				ours := at.OverBest("declock", []string{"netlock", "srvlock", "parlock:1"}, "kind", q+"_us", Least)
-				claims = append(claims, Claim{Own: true, Text: of.trace + ": declock's " + q + " over the least with locks of servers, of any kind at most", Unit: "x", Row: ours.String(),
+				claims = append(claims, Claim{Own: true, Text: of.trace + ": declock's " + q + " over the least with locks of servers, of any kind at most", Unit: "x", Sweep: ours,
 					Note: declockTxn + both(at, "declock", "netlock", "kind", q+"_us")}.AtMost(ours.Most(), 1))
 			}
 		}

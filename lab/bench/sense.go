@@ -98,8 +98,8 @@ func judgeSense(rows Rows) (claims []Claim) {
 		if c.b == "sherman" && c.a == "declock-tf" {
 			note += ". Sherman's nodes repeat a CAS, which costs less where atomics are faster or hold up no others; a turn of task-fair DecLock at the hottest leaf is a message, a READ and a WRITE on another node, whatever an atomic costs"
 		}
-		claims = append(claims, Claim{Own: true, Text: c.part + ", one constant moved at a time: " + c.text + ", at least", Unit: "x", Row: a.String(), Note: note}.AtLeast(a.Least(), 1))
+		claims = append(claims, Claim{Own: true, Text: c.part + ", one constant moved at a time: " + c.text + ", at least", Unit: "x", Sweep: a, Note: note}.AtLeast(a.Least(), 1))
 	}
 	tail := rows.Where("part", senseDefault).Along("declock", "shift-artifact", "constant", "p99_us")
-	return append(claims, Claim{Own: true, Text: senseDefault + ", one constant moved at a time: p99 of declock over ShiftLock's (as its authors run it), at most", Unit: "x", Row: tail.String()}.AtMost(tail.Most(), 1.1))
+	return append(claims, Claim{Own: true, Text: senseDefault + ", one constant moved at a time: p99 of declock over ShiftLock's (as its authors run it), at most", Unit: "x", Sweep: tail}.AtMost(tail.Most(), 1.1))
 }

@@ -9,8 +9,16 @@ import (
 
 // More of ShiftLock's figures, on the testbed of its Fig. 4.
 
-var shift6 = shiftSweep(sweep{locks: []string{delayed, "dslr", paperDSLR, "dslr+", "dslr:busy", "rmarw", "cas-backoff", "cas", "declock-pf", "declock"}, course: byCores, all: []float64{240}, few: []float64{240},
+var shift6 = shiftSweep(sweep{locks: []string{delayed, triesTwice, pauses, published, "dslr", paperDSLR, "dslr+", "dslr:busy", "rmarw", "cas-backoff", "cas", "declock-pf", "declock"}, course: byCores, all: []float64{240}, few: []float64{240},
 	loads: []load{writeIntensive, readIntensive}})
+
+// ShiftLock as its authors' client runs it: writers try twice to take a free lock before they queue, and clients pause for 1,862 ns between these tries and before each look. Messages within a node
+// are delayed in all of these.
+const (
+	triesTwice = "shift-artifact:cas2"
+	pauses     = "shift-artifact:pause"
+	published  = "shift-artifact:cas2:pause"
+)
 
 var expShift6 = &Experiment{
 	Name: "shift6", Other: true, Title: "ShiftLock's Fig. 6: atomics and READs for each acquisition and release, 240 clients",
@@ -27,6 +35,7 @@ var expShift6 = &Experiment{
 			paper              float64
 		}{
 			{"WI", delayed, "atomics", 2.01}, {"WI", delayed, "reads", 0.36}, {"RI", delayed, "atomics", 2.01}, {"RI", delayed, "reads", 0.20},
+			{"WI", published, "atomics", 2.01}, {"WI", published, "reads", 0.36}, {"RI", published, "atomics", 2.01}, {"RI", published, "reads", 0.20},
 			{"WI", "rmarw", "atomics", 2.95}, {"WI", "rmarw", "reads", 1.61}, {"WI", "dslr", "reads", 7.92}, {"RI", "dslr", "reads", 1},
 			{"WI", "cas-backoff", "atomics", 2.36}, {"WI", "cas", "atomics", 8.77},
 		} {
@@ -40,9 +49,10 @@ var expShift6 = &Experiment{
 
 // polling says what decides how often clients of a lock look at it.
 var polling = map[string]string{
-	delayed: "readers that wait for writers READ the lock, one round trip after the other: how often depends on how long the writers before them take, and so on the time of a message. ",
-	"dslr":  "it depends on how waiters pause: 2 us for each ticket before their own (dslr, tuned to the round trip as its paper says), 5 us as in its paper's cluster (dslr:wait:5), 0.1 to 3.2 us (dslr+), or not at all (dslr:busy). ",
-	"cas":   "a client of cas tries again at once, so retries are as many as fit in the time that a lock is held, and that is longer the more there are. ",
+	delayed:   "readers that wait for writers READ the lock, one round trip after the other; the client of ShiftLock's authors pauses for 1,862 ns before each look, and tries twice to take a free lock before it queues (" + published + "). ",
+	published: "how often clients of ShiftLock that wait look depends on how long the writers before them take, and so on the time of a message. ",
+	"dslr":    "it depends on how waiters pause: 2 us for each ticket before their own (dslr, tuned to the round trip as its paper says), 5 us as in its paper's cluster (dslr:wait:5), 0.1 to 3.2 us (dslr+), or not at all (dslr:busy). ",
+	"cas":     "a client of cas tries again at once, so retries are as many as fit in the time that a lock is held, and that is longer the more there are. ",
 }
 
 // never is a number of writers in a row that no run has.

@@ -100,13 +100,14 @@ func judgeSteps(rows Rows) (claims []Claim) {
 	at := func(part, of, lock string, clients int) Row {
 		return rows.Find("part", part, "of", of, "lock", lock, "clients", clients)
 	}
+	here := func(part string) Rows { return rows.Where("part", part, "of", "here") }
 	// beside compares a step with the paper's at each number of clients, and is judged at the last.
 	beside := func(part, metric, text, note string, factor float64) Claim {
 		a := Along{Param: "clients", Neutral: 1}
 		for _, v := range rows.Where("part", part, "lock", delayed).Distinct("clients") {
 			a.add(v, Ratio(rows.Find("part", part, "of", "here", "lock", delayed, "clients", v), rows.Find("part", part, "of", "paper", "lock", delayed, "clients", v), metric))
 		}
-		return Claim{Text: part + ", 240 clients: " + text, Unit: "us", Paper: at(part, "paper", delayed, 240).Value(metric), Row: a.String(), Note: note + "over theirs " + a.String()}.
+		return Claim{Text: part + ", 240 clients: " + text, Unit: "us", Paper: at(part, "paper", delayed, 240).Value(metric), Sweep: a, Note: note + "over theirs " + a.String()}.
 			Near(valueOf(at(part, "here", delayed, 240), metric), factor)
 	}
 	for _, part := range []string{"WI", "RI"} {
@@ -119,13 +120,13 @@ func judgeSteps(rows Rows) (claims []Claim) {
 			beside(part, "release_first_us", "the atomic of a release", atomicNote, 1.25), beside(part, "writer_message_us", "a writer waits for the writer before it", writers, 1.5),
 			beside(part, "writer_rest_us", "a writer waits for readers", readers, 1.5), beside(part, "reader_rest_us", "a reader waits for writers", messageNote, 1.5))
 	}
-	return append(append(claims, judgeGrowth(at)...), judgeTable4(at)...)
+	return append(append(claims, judgeGrowth(at, here)...), judgeTable4(at)...)
 }
 
 type rowAt func(part, of, lock string, clients int) Row
 
 // judgeGrowth judges what the paper says of ShiftLock's steps by number of clients.
-func judgeGrowth(at rowAt) []Claim {
+func judgeGrowth(at rowAt, here func(part string) Rows) []Claim {
 	shift := func(part string, clients int) Row { return at(part, "here", delayed, clients) }
 	few := shift("WI", 80)
 	writers := max(valueOf(few, "writer_message_us"), valueOf(few, "writer_rest_us"))
@@ -133,7 +134,7 @@ func judgeGrowth(at rowAt) []Claim {
 		return fmt.Sprintf("with 80 clients a writer waits %s us for the one before it and %s for readers, a reader %s", Figure(r.Value("writer_message_us")), Figure(r.Value("writer_rest_us")), Figure(r.Value("reader_rest_us")))
 	}
 	return []Claim{
-		Claim{Text: "WI: a writer's first atomic with 240 clients over 5", Unit: "x", Paper: 1.22}.Near(Ratio(shift("WI", 240), shift("WI", 5), "writer_first_us"), 1.25),
+		Claim{Text: "WI: a writer's first atomic with 240 clients over 5", Unit: "x", Paper: 1.22, Note: atomicNote + inWords(here("WI"), delayed, "clients", "writer_first_us")}.Near(Ratio(shift("WI", 240), shift("WI", 5), "writer_first_us"), 1.25),
 		Claim{Text: "RI: a writer's first atomic with 240 clients over 5", Unit: "x", Paper: 3.13}.Near(Ratio(shift("RI", 240), shift("RI", 5), "writer_first_us"), 1.25),
 		Claim{Text: "WI: a reader's wait for writers with 240 clients over 80", Unit: "x", Paper: 1.43, Note: messageNote + steps(few)}.Near(Ratio(shift("WI", 240), few, "reader_rest_us"), 1.25),
 		Claim{Text: "WI, 80 clients: a writer's longest wait over a reader's", Unit: "x", Paper: 0.94, Note: messageNote + steps(few)}.AtMost(writers/valueOf(few, "reader_rest_us"), 1),

@@ -207,11 +207,13 @@ func (rs Rows) OverBest(lock string, others []string, param, metric string, best
 	for _, v := range rs.Distinct(param) {
 		at := rs.Where(param, v)
 		var list []float64
+		var with Rows
 		for _, name := range others {
-			list = append(list, valueOf(at.Find("lock", name), metric))
+			with = append(with, at.Find("lock", name))
+			list = append(list, valueOf(with[len(with)-1], metric))
 		}
-		if len(present(slices.Clone(list))) == len(others) {
-			a.add(v, valueOf(at.Find("lock", lock), metric)/best(list))
+		if len(list) > 0 && len(present(slices.Clone(list))) == len(others) {
+			a.addRatio(v, at.Find("lock", lock), with[slices.Index(list, best(list))], metric)
 		}
 	}
 	return a

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -53,6 +54,26 @@ func TestTxnParameters(t *testing.T) {
 		if least < 50_000 || long < n/20 || long > n/5 || got["failures"] < 1 || (r.fails.noticed == 0) != (lock == "dslr:slots") || r.leaseNs != 40*fabric.Millisecond {
 			t.Errorf("%s: %d transactions, %d of them long, the shortest hold %d ns, %v failures, %+v", lock, n, long, least, got["failures"], r.fails)
 		}
+	}
+}
+
+// Memory nodes share the warehouses, and messages within a compute node take as long as those between nodes, if a user says so.
+func TestTxnTerms(t *testing.T) {
+	m := Default("parlock:ro")
+	m.NIC = "cx4"
+	for _, c := range []struct {
+		txn  Txn
+		want []string
+	}{{Txn{Trace: "tpcc"}, []string{"mns 0 ", " 1600 1700 1 150 "}}, {Txn{Trace: "tpcc", MNs: 16, Far: true}, []string{"mns 16 ", " 1600 1700 1 1650 "}}} {
+		got := fmt.Sprint(c.txn.Point(m).Same)
+		for _, want := range c.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%+v: no %q in %s", c.txn, want, got)
+			}
+		}
+	}
+	if err := (Txn{Trace: "tpcc", MNs: 65}).Validate(&m); !errors.Is(err, ErrTxn) {
+		t.Errorf("65 memory nodes: %v", err)
 	}
 }
 

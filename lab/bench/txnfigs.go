@@ -133,7 +133,7 @@ func kindColumns(kinds ...locktrace.Kind) (names []string) {
 }
 
 // overOthers is ShiftLock's goodput over that of another lock, in transactions as in its evaluation, and what decides it.
-func overOthers(rows Rows, lock string) (note string, over float64) {
+func overOthers(rows Rows, lock string) (note string, over, by float64) {
 	of := rows.Where("part", txnParts[0].name)
 	ours, other := of.Find("lock", delayed), of.Find("lock", lock)
 	note = "where nearly all locks are free, an acquisition and a release of " + lock + " are two operations, as of ShiftLock, and those of both fill the NIC: what is left are retries and READs. "
@@ -147,17 +147,17 @@ func overOthers(rows Rows, lock string) (note string, over float64) {
 		note += fmt.Sprintf("%s has %s Mops with %s operations on the memory node for each transaction, %s %% of what the NIC executes, %s retries an acquisition, a median of %s us and a p99 of %s. ", r.Text("lock"),
 			Figure(r.Value("mops")), Figure(r.Value("mn_ops_per_op")), Figure(pipeShare(r, sim.CX5())), Figure(r.Value("retries_per_acquire")), Figure(r.Value("p50_us")), Figure(r.Value("p99_us")))
 	}
-	return strings.TrimSuffix(note, ". "), Ratio(ours, other, "mops")
+	return strings.TrimSuffix(note, ". "), Ratio(ours, other, "mops"), spread("mops", ours, other)
 }
 
 // overLock and overLockWithin are claims on ShiftLock's goodput over that of another lock: beside the paper's figure, or a range.
 func overLock(rows Rows, lock, name string, paper, factor float64) Claim {
-	note, over := overOthers(rows, lock)
-	return Claim{Text: "ShiftLock's goodput over " + name + "'s", Unit: "x", Paper: paper, Note: note}.Near(over, factor)
+	note, over, by := overOthers(rows, lock)
+	return Claim{Text: "ShiftLock's goodput over " + name + "'s", Unit: "x", Paper: paper, Note: note, Spread: by}.Near(over, factor)
 }
 
 func overLockWithin(rows Rows, lock, name string, low, high float64) Claim {
-	note, over := overOthers(rows, lock)
+	note, over, _ := overOthers(rows, lock)
 	return Claim{Text: "ShiftLock's goodput over " + name + "'s", Unit: "x", Note: note}.Within(over, low, high)
 }
 

@@ -18,6 +18,10 @@ type Txn struct {
 	Exclusive bool // there are no shared holders
 	// 0: 100 warehouses for each compute node, 100,000 subscribers.
 	Warehouses, Subscribers int
+	// MNs is among how many memory nodes warehouses, or rows of TATP, are dealt out; 0: 1.
+	MNs int
+	// Far: messages within a compute node take as long as those between nodes, as in the evaluations of ShiftLock, MCS and servers.
+	Far bool
 
 	// ThinkNs is how long a transaction has all of its locks; 0: as ShiftLock's clients, 2.8 us (TATP) or 7 us (TPC-C). DelayNs is between two transactions of a client.
 	ThinkNs, DelayNs fabric.Time
@@ -40,6 +44,9 @@ type Txn struct {
 // ErrTxn is wrapped by what [Txn.Validate] returns.
 var ErrTxn = errors.New("bench: bad transactions")
 
+// maxMNs is the most memory nodes that [Txn.MNs] can be.
+const maxMNs = 64
+
 // maxTxnNs is the longest pause of a transaction, or lease: virtual time that passes in seconds of real time.
 const maxTxnNs = 10 * fabric.Second
 
@@ -53,6 +60,7 @@ func (t Txn) Validate(m *Micro) error {
 	}
 	check(t.FailRate >= 0 && t.FailRate <= 1, "clients fail with %v of their transactions: want 0 to 1", t.FailRate)
 	check(t.Long >= 0 && t.Long <= 1, "%v of the transactions are long readers: want 0 to 1", t.Long)
+	check(t.MNs >= 0 && t.MNs <= maxMNs, "%d memory nodes: want 1 to %d", t.MNs, maxMNs)
 	check(t.Long == 0 || t.Trace == "tpcc", "long readers scan the customers of TPC-C: %s has none", t.Trace)
 	for _, of := range []struct {
 		what string
@@ -75,12 +83,15 @@ func leased(lock string) bool {
 // Point returns the measurement of transactions over a Micro's lock, by its clients, on its network.
 func (t Txn) Point(m Micro) Point {
 	m.Used = isDrTM(m.Lock)
+	if name, _, _ := strings.Cut(m.Lock, ":"); t.Far {
+		m.farMessages(name)
+	}
 	return t.run(m.Lock).point(m, Params{{"lock", m.Lock}, {"clients", m.Clients}}, Options{})
 }
 
 // run returns the run of the transactions over a lock.
 func (t Txn) run(lock string) txnRun {
-	r := txnRun{trace: t.Trace, artifact: t.Artifact, sorted: t.Sorted, mutex: t.Exclusive, warehouses: t.Warehouses, subscribers: t.Subscribers,
+	r := txnRun{trace: t.Trace, artifact: t.Artifact, sorted: t.Sorted, mutex: t.Exclusive, warehouses: t.Warehouses, subscribers: t.Subscribers, mns: t.MNs,
 		think: t.ThinkNs, delayNs: t.DelayNs, leaseNs: t.AskNs, longAsk: t.LongAsk, unchecked: t.Unchecked, fails: failures{rate: t.FailRate, waiting: t.FailWaiting}}
 	if t.Long > 0 {
 		r.scans, r.scanNs = t.Long, cmp.Or(t.LongNs, scanNs)

@@ -134,7 +134,7 @@ func TestConformanceOfThePapers(t *testing.T) {
 
 // Every registered mechanism passes the conformance suite, set up as the registry sets it up.
 func TestConformance(t *testing.T) {
-	for _, name := range append(locks.Names(), "local-bound:2", "dslr:busy", "dslr:10", "dslr:wait:5", "dslr:withdraw:10", "dslr:slots", "shift-artifact:2", "shift-artifact:pause", "shift-artifact:pause:2", "dslr:shiftlock", "rpc:shiftlock", "server:1", "retry-on-fail", "drtm:half", "srvlock", "parlock:1", "parlock:ro", "parlock:local", "fiss:2", "fiss:local") {
+	for _, name := range append(locks.Names(), "local-bound:2", "dslr:busy", "dslr:10", "dslr:wait:5", "dslr:wait:0.5", "dslr:withdraw:10", "dslr:slots", "shift-artifact:2", "shift-artifact:pause", "shift-artifact:pause:2", "shift-artifact:cas2:pause", "dslr:shiftlock", "rpc:shiftlock", "server:1", "retry-on-fail", "drtm:half", "srvlock", "parlock:1", "parlock:ro", "parlock:local", "fiss:2", "fiss:local") {
 		m := mechanism(t, name, locks.Config{Tokens: true})
 		t.Run(name, func(t *testing.T) { locktest.Run(t, locktest.Sim(1), m) })
 		t.Run(name+", READs exchanged", func(t *testing.T) { locktest.Run(t, locktest.SimUnordered(1), m) })
@@ -142,7 +142,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestLookup(t *testing.T) {
-	for _, name := range []string{"spin", "dslr:", "dslr:0", "dslr:-1", "dslr:soon", "dslr:withdraw:", "dslr:withdraw:0", "dslr:wait:", "dslr:wait:0", "shift-artifact:0", "shift-artifact:", "shift-artifact:2:2", "shift-artifact:pause:pause", "dslr:shiftlock:2", "rpc:0", "server:many", "fiss:0"} {
+	for _, name := range []string{"spin", "dslr:", "dslr:0", "dslr:-1", "dslr:soon", "dslr:withdraw:", "dslr:withdraw:0", "dslr:wait:", "dslr:wait:0", "dslr:wait:NaN", "shift-artifact:cas0", "shift-artifact:cas2:", "shift-artifact:0", "shift-artifact:", "shift-artifact:2:2", "shift-artifact:pause:pause", "dslr:shiftlock:2", "rpc:0", "server:many", "fiss:0"} {
 		if _, err := locks.Lookup(name); !errors.Is(err, locks.ErrUnknown) {
 			t.Errorf("unknown name %q: %v", name, err)
 		}

@@ -238,22 +238,31 @@ func variedDrTM(name, variant string) (Mechanism, bool) {
 	return m, err == nil && us > 0
 }
 
-// variedShift returns ShiftLock as published with features, of which each follows a colon: "pause", whose waiters pause between READs as its authors' client has them by default, and a
-// number of writers in a row after which readers come.
+// variedShift returns ShiftLock as published with features, of which each follows a colon: "pause", whose waiters pause between READs as its authors' client has them by default, "casN",
+// whose writers try a free lock N times before they queue, and a number of writers in a row after which readers come.
 func variedShift(name, features string) (Mechanism, bool) {
 	cfg := shift.Config{Artifact: true}
 	for f := range strings.SplitSeq(features, ":") {
-		n, err := strconv.ParseUint(f, 10, 32)
+		tries, of := strings.CutPrefix(f, "cas")
+		n, err := strconv.ParseUint(tries, 10, 32)
 		switch {
+		case of && err == nil && n > 0 && cfg.Tries == 0:
+			cfg.Tries = int(n)
 		case f == "pause" && cfg.PauseNs == 0:
 			cfg.PauseNs = TheirPauseNs
-		case err == nil && n > 0 && cfg.Threshold == 0:
+		case !of && err == nil && n > 0 && cfg.Threshold == 0:
 			cfg.Threshold = uint32(n)
 		default:
 			return Mechanism{}, false
 		}
 	}
 	return Mechanism{Name: name, About: "ShiftLock as published, with " + features, Needs: Needs{Atomic16: true}, setUp: shiftLock(cfg)}, true
+}
+
+// microseconds returns the time of a text that says how many microseconds it is, more than none.
+func microseconds(text string) (fabric.Time, bool) {
+	us, err := strconv.ParseFloat(text, 64)
+	return fabric.Time(us * float64(fabric.Microsecond)), err == nil && us >= 0.001 && us < 1<<20
 }
 
 func mcsLock(c *Config) (*System, error) {
@@ -432,8 +441,8 @@ func varied(name string) (Mechanism, bool) {
 			return Mechanism{Name: name, About: "DSLR that polls without a pause", setUp: dslrLock(dslr.Config{Wait: dslr.Busy})}, true
 		}
 		if wait, ok := strings.CutPrefix(variant, "wait:"); ok {
-			us, err := strconv.ParseUint(wait, 10, 20)
-			return Mechanism{Name: name, About: "DSLR that pauses for so many us per ticket, on any network", Silent: true, setUp: dslrLock(dslr.Config{WaitNs: fabric.Time(us) * fabric.Microsecond})}, err == nil && us > 0
+			pause, ok := microseconds(wait)
+			return Mechanism{Name: name, About: "DSLR that pauses for so many us per ticket, on any network", Silent: true, setUp: dslrLock(dslr.Config{WaitNs: pause})}, ok
 		}
 		longest, withdraw := strings.CutPrefix(variant, "withdraw:")
 		us, err := strconv.ParseUint(longest, 10, 32)

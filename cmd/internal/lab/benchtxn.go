@@ -27,6 +27,7 @@ Examples:
    declock-lab bench txn --trace tpcc --warehouses 9600 --lock declock,mcs,shift-artifact
    declock-lab bench txn --trace tpcc --warehouses 1 --mode spec --think 0s --delay 1ms
    declock-lab bench txn --trace tatp --mode artifact --aborts
+   declock-lab bench txn --mode spec --warehouses 16 --mns 16 --cns 16 --clients 64 --nic cx4 --far --lock parlock,declock
    declock-lab bench txn --lock declock,dslr --fail-rate 0.001 --lease 1ms --noticed 1ms
    declock-lab bench txn --lock declock,dslr:slots --mode spec --long 0.01 --long-hold 20ms --ask-lease 400ms`
 
@@ -54,6 +55,8 @@ func benchTxnCommand(env *command.Env) *cli.Command {
 			&cli.BoolFlag{Name: "exclusive", Usage: "there are no shared holders", Destination: &o.Exclusive},
 			command.CountFlag(&o.Clients, "clients", 240, 1, 8192, "clients in all"),
 			command.CountFlag(&o.CNs, "cns", 5, 1, int(fabric.MaxCN), "compute nodes"),
+			command.CountFlag(&o.MNs, "mns", 1, 1, 64, "memory nodes, among which warehouses, or rows of TATP, are dealt out"),
+			&cli.BoolFlag{Name: "far", Usage: "messages within a compute node take as long as those between nodes", Destination: &o.Far},
 			command.ChoiceFlag(&o.NIC, "nic", "cx5", "model of the NICs", nics...),
 			command.TimeFlag(&o.ThinkNs, "think", "for how long a transaction has all of its locks; not given: 2.8us (TATP), 7us (TPC-C)"),
 			command.TimeFlag(&o.DelayNs, "delay", "time between two transactions of a client"),
@@ -108,7 +111,7 @@ func (o *txnOptions) run(c *cli.Context, env *command.Env) error {
 	out, err := bench.Run(c.Context, []*bench.Experiment{e}, bench.Config{Seed: o.Seed, Seeds: 1})
 	if len(out[0].Rows) > 0 || err == nil {
 		r := report.Report{Experiment: "txn", Fabric: "sim", Seed: o.Seed, Rows: report.Rows(out[0].Rows), Config: map[string]any{"trace": o.Trace, "mode": o.mode, "warehouses": o.Warehouses,
-			"subscribers": o.Subscribers, "aborts": o.aborts, "exclusive": o.Exclusive, "cns": o.CNs, "nic": o.NIC, "nic_model": bench.ModelNote, "cut": out[0].Cut,
+			"subscribers": o.Subscribers, "aborts": o.aborts, "exclusive": o.Exclusive, "cns": o.CNs, "mns": o.MNs, "far": o.Far, "nic": o.NIC, "nic_model": bench.ModelNote, "cut": out[0].Cut,
 			"think_us": us(o.ThinkNs), "delay_us": us(o.DelayNs), "fail_rate": o.FailRate, "fail_waiting": o.FailWaiting, "noticed_us": us(o.NoticedNs), "long": o.Long, "long_hold_us": us(o.LongNs),
 			"lease_us": us(o.LeaseNs), "ask_lease_us": us(o.AskNs), "long_ask": o.LongAsk, "unchecked": o.Unchecked, "window_us": us(o.WindowNs), "warmup_us": us(o.WarmupNs)}}
 		if err := env.Print(o.json, r, func(w io.Writer) { txnTable(w, out[0].Rows) }); err != nil {

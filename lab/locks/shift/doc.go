@@ -34,7 +34,7 @@
 //   - Try never enters the queue.
 //   - Waiters poll by one READ after the other, as Algorithm 2 has it. The client of the published code pauses for 1862 ns between two: [Config.PauseNs].
 //   - The paper delays messages within a node to make them as slow as others. That is left to the fabric.
-//     The published code tries to acquire twice by CAS before it queues; this does not.
+//     The published client tries twice by CAS to take a free lock before it queues: [Config.Tries], which is 0 unless it is set.
 //
 // # Fencing tokens
 //

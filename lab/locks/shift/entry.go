@@ -71,6 +71,8 @@ type Config struct {
 	LeaseNs fabric.Time
 	// Threshold is after how many writers in a row readers come; default 16.
 	Threshold uint32
+	// Tries is how often a writer tries to take a free lock before it queues; 0: it queues at once. Between two it pauses for PauseNs, doubled with each.
+	Tries int
 	// PauseNs is for how long a reader pauses before each READ of the epoch, and a writer after each of RelCnt in vain; 0: one READ follows the other.
 	PauseNs fabric.Time
 }

@@ -1,6 +1,7 @@
 package shift
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -18,6 +19,7 @@ type Locker struct {
 	node    fabric.Node
 	cfg     Config
 	wide    fabric.Wide
+	once    lock.Request             // of tryFirst
 	tickets baseline.Tickets[ticket] // writers' are queued
 }
 
@@ -36,8 +38,7 @@ func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	if l.find(r.Lock) != nil {
 		return fmt.Errorf("%w: %v has %v already", lock.ErrMisuse, l.Port().ID(), r.Lock)
 	}
-	var t *ticket
-	err := errRecovered
+	t, err := l.tryFirst(h, r)
 	for err == errRecovered {
 		t = l.newTicket(r)
 		if r.Mode == lock.Exclusive {
@@ -57,6 +58,25 @@ func (l *Locker) Acquire(h *lock.Hold, r *lock.Request) error {
 	h.Lock, h.Mode, h.Aux, h.Held = r.Lock, r.Mode, t, true
 	l.Counters.Acquires++
 	return nil
+}
+
+// tryFirst has a writer try to take a free lock, as often as the configuration says. If none succeeds, it returns errRecovered: begin.
+func (l *Locker) tryFirst(h *lock.Hold, r *lock.Request) (t *ticket, err error) {
+	err = errRecovered
+	for k := 0; k < l.cfg.Tries && r.Mode == lock.Exclusive && !r.Try && err == errRecovered; k++ {
+		l.once = *r
+		l.once.Try = true
+		t = l.newTicket(r)
+		if err = l.acquireWriter(t, h, &l.once); errors.Is(err, lock.ErrBusy) {
+			l.Counters.Busy--
+			l.Counters.Retries++
+			err = errRecovered
+			if l.cfg.PauseNs > 0 && k+1 < l.cfg.Tries {
+				err = cmp.Or(l.Pause(r, l.cfg.PauseNs<<k, 0), err)
+			}
+		}
+	}
+	return t, err
 }
 
 // first posts the first chain: the atomic and the caller's READs.

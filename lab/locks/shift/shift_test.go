@@ -30,6 +30,7 @@ func TestConformance(t *testing.T) {
 		"readers after each writer":           {Threshold: 1},
 		"artifact, readers after two writers": {Artifact: true, Threshold: 2},
 		"artifact, with pauses":               {Artifact: true, PauseNs: shift.PublishedPauseNs},
+		"artifact, two tries, pauses":         {Artifact: true, PauseNs: shift.PublishedPauseNs, Tries: 2},
 	} {
 		m := locktest.Mechanism{Layout: shift.Layout, Start: join(cfg).Start, Atomic16: true, LeaseNs: 10 * fabric.Millisecond, FreeOps: [2]uint64{1, 1},
 			StaleHolds: true, Corrupt: []byte{3: 0xff, 15: 0}}
@@ -93,6 +94,22 @@ func TestHandover(t *testing.T) {
 		if s.Words("at the end", 1<<63, 3); fmt.Sprint(tokens) != "[1 2 3]" {
 			t.Errorf("artifact %v: tokens %v", artifact, tokens)
 		}
+	}
+}
+
+// A writer that finds the lock held tries as often again as the configuration says, and queues then; one that finds it free needs one operation.
+func TestTriesBeforeTheQueue(t *testing.T) {
+	for tries, want := range []uint64{0, 1, 2} {
+		scene(t, shift.Config{Artifact: true, Tries: tries}, 2, func(k *actor) {
+			k.At(fabric.Time(k.I) * 5 * us)
+			k.Must(k.L.Acquire(&k.H, &lock.Request{Lock: k.Lock, Mode: lock.Exclusive}))
+			k.After(50 * us)
+			k.Release()
+			c := k.L.Stats()
+			if k.I == 1 && (c.Retries != want || c.Waits != 1 || c.Busy != 0) || k.I == 0 && (c.Retries != 0 || c.AcquireOps != 1) {
+				t.Errorf("%d tries: client %d: %+v", tries, k.I, c)
+			}
+		})
 	}
 }
 
@@ -179,6 +196,28 @@ func TestRecovery(t *testing.T) {
 				t.Errorf("%s fails: %d grants", dead, grants)
 			}
 		}
+	}
+}
+
+// A lock whose holder has failed goes to another client no sooner than three leases after it has seen the lock unchanged.
+func TestRecoveryAfterThreeLeases(t *testing.T) {
+	const lease = 200 * us
+	for _, mode := range []lock.Mode{lock.Exclusive, lock.Shared} {
+		scene(t, shift.Config{LeaseNs: lease}, 3, func(k *actor) {
+			switch k.I {
+			case 1:
+				k.Cluster.At(20*us, func() { k.Kill(k.Nodes[1]) })
+				_ = k.L.Acquire(&k.H, &lock.Request{Lock: k.Lock, Mode: lock.Exclusive})
+				k.At(10000 * us)
+			case 2:
+				k.At(25 * us)
+				k.Must(k.L.Acquire(&k.H, &lock.Request{Lock: k.Lock, Mode: mode, Deadline: 20_000 * us}))
+				if waited := k.L.Port().Now() - 25*us; waited < 3*lease || waited > 4*lease {
+					t.Errorf("%v after %d ns, leases are %d", mode, waited, lease)
+				}
+				k.Release()
+			}
+		})
 	}
 }
 
