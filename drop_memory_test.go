@@ -28,6 +28,9 @@ func freeBytes(t *testing.T, c *declock.Cluster, s *declock.Session) uint64 {
 // The memory of a dropped store and tree comes back while all processes that had them open live, and have clients open: none of these, nor an
 // iterator in the middle of a tree, touches it afterwards, whoever has it then.
 func TestDroppedMemoryComesBackWhileAllLive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("much memory, and no two goroutines that have anything in common")
+	}
 	ctx := context.Background()
 	o := shm.Options{Name: "let-go", Dir: t.TempDir(), Size: 64 << 20, Sparse: true}
 	m := serve(t, o)

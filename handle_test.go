@@ -22,7 +22,11 @@ import (
 
 // 10,000 goroutines share a store, a tree and locks, without a session of their own. The sessions that they use stay within the bounds.
 func TestTenThousandGoroutines(t *testing.T) {
-	const goroutines, locks, sessions, lockSessions = 10_000, 8, 16, 100
+	const locks, sessions, lockSessions = 8, 16, 100
+	goroutines := 10_000
+	if testing.Short() { // as where races are looked for
+		goroutines = 2000
+	}
 	c, _ := open(t, declock.WithSessions(sessions), declock.WithLockSessions(lockSessions))
 	ctx := t.Context()
 	l, err := c.Locks(ctx, "l", locks)

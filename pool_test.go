@@ -116,6 +116,9 @@ func TestWorkUnderAllLocks(t *testing.T) {
 
 // A session whose clients are given up gives back what these keep of stores and trees: memory nodes do not fill up with it.
 func TestPooledClientsAreClosed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of clients of one goroutine")
+	}
 	c, ctx := openPools(t, WithMemory(8<<20))
 	tr, err := c.Tree(ctx, "t", TreeConfig{})
 	if err != nil {

@@ -181,7 +181,11 @@ func TestLimboIsCountedBeforeItIsLeft(t *testing.T) {
 	_, n, _, _ := twoLanes(t)
 	r := remoteOf(n, 0)
 	l := r.lanes[0]
-	for i := range 20000 {
+	rounds := 20000
+	if testing.Short() {
+		rounds = 4000
+	}
+	for i := range rounds {
 		c := &chain{wake: make(chan struct{}, 1), lane: l, ops: []fabric.Op{fabric.FAA(fabric.At(0, 64), 1)}}
 		c.state.Store(chainUnderWay)
 		var left bool
