@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -209,10 +210,12 @@ func (rs Rows) OverBest(lock string, others []string, param, metric string, best
 		var list []float64
 		var with Rows
 		for _, name := range others {
-			with = append(with, at.Find("lock", name))
-			list = append(list, valueOf(with[len(with)-1], metric))
+			r := at.Find("lock", name)
+			if x := valueOf(r, metric); !math.IsNaN(x) {
+				list, with = append(list, x), append(with, r)
+			}
 		}
-		if len(list) > 0 && len(present(slices.Clone(list))) == len(others) {
+		if len(list) > 0 && len(list) == len(others) {
 			a.addRatio(v, at.Find("lock", lock), with[slices.Index(list, best(list))], metric)
 		}
 	}
