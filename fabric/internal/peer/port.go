@@ -141,6 +141,18 @@ func (p *Port) Wait(pending fabric.Pending) error {
 	return p.end(i)
 }
 
+// InTurn calls f as an operation of the Port's owner.
+func (p *Port) InTurn(f func() error) error {
+	if !p.enter() {
+		return p.noEntry()
+	}
+	defer p.exit()
+	if p.Closed() {
+		return fabric.ErrClosed
+	}
+	return f()
+}
+
 // pendingOf returns the name of a posted chain.
 func (p *Port) pendingOf(i uint32) fabric.Pending {
 	return fabric.Pending(p.entries[i].use)<<32 | fabric.Pending(i)
