@@ -53,11 +53,11 @@ func TestBestLeavesNoneOut(t *testing.T) {
 		param, at  string
 		belowParam Params
 	}{
-		{expOthers4, "no messages delayed: declock's goodput", "declock", []string{halfDrTM, "rmarw" + atOnce, "rpc", "shift-artifact"}, "part", "WI", nil},
-		{expOthers4, "messages within a node delayed for all", slow, []string{halfDrTM, "rmarw", "rpc", delayed}, "part", "WI", nil},
-		{expShift4, "WI, RI: ShiftLock over the better of CAS and DSLR", delayed, []string{"cas-backoff", "dslr", "dslr:wait:1", "dslr:wait:0.5", "dslr+", "dslr:busy"}, "part", "WI", nil},
-		{expShift7, "ShiftLock over the best baseline", delayed, []string{"cas-backoff", "mcs", "dslr", "dslr:wait:1", "dslr:wait:0.5", "dslr+", "dslr:busy", halfDrTM, "rmarw", "rpc"}, "locks", "1000", nil},
-		{expShift8, "WI: ShiftLock over the best baseline", delayed, []string{"cas-backoff", "mcs", "dslr", "dslr:wait:1", "dslr:wait:0.5", "dslr+", "dslr:busy", halfDrTM, "rmarw", "rpc"}, "clients", "240", Params{{"part", "WI"}}},
+		{expOthers4, "no messages delayed: declock's goodput", "declock", []string{halfDrTM, "rmarw" + atOnce, theirRPC, "shift-artifact"}, "part", "WI", nil},
+		{expOthers4, "messages within a node delayed for all", slow, []string{halfDrTM, "rmarw", theirRPC, delayed}, "part", "WI", nil},
+		{expShift4, "WI, RI: ShiftLock over the better of CAS and DSLR", delayed, []string{"cas-backoff", theirDSLR, "dslr:wait:1", "dslr:wait:0.5", "dslr+", "dslr:busy"}, "part", "WI", nil},
+		{expShift7, "ShiftLock over the best baseline", delayed, []string{"cas-backoff", "mcs", theirDSLR, "dslr:wait:1", "dslr:wait:0.5", "dslr+", "dslr:busy", halfDrTM, "rmarw", theirRPC}, "locks", "1000", nil},
+		{expShift8, "WI: ShiftLock over the best baseline", delayed, []string{"cas-backoff", "mcs", theirDSLR, "dslr:wait:1", "dslr:wait:0.5", "dslr+", "dslr:busy", halfDrTM, "rmarw", theirRPC}, "clients", "240", Params{{"part", "WI"}}},
 		{expOthers14, "declock's throughput over the best", "declock", []string{"ncosed", "drtm", manager, "dslr", "dslr:busy"}, "theta", "2", nil},
 		{expDSLR14, "declock's throughput over that of the best DSLR", "declock", []string{"dslr", paperDSLR, "dslr:busy", "dslr+"}, "theta", "2", nil},
 	} {

@@ -76,11 +76,14 @@ func LoadConstants() []Constant {
 	us := func(t fabric.Time) string { return fmt.Sprintf("%g us", float64(t)/1e3) }
 	return []Constant{
 		{"request of a server", us(locks.ServerNs), "assumed", "a worker of `rpc`, `server`, `parlock` takes it for a request or a release"},
-		{"workers of a server", fmt.Sprint(locks.ServerWorkers), "assumed", "of `rpc` and `server` in all (ShiftLock's code has 47), of `parlock` on each node"},
+		{"workers of a server", fmt.Sprint(locks.ServerWorkers), "assumed", "of `rpc` and `server` in all, of `parlock` on each node"},
+		{"workers of `rpc:shiftlock`", fmt.Sprint(locks.TheirWorkers), "cited", "ShiftLock's published code: threads of its server; here dealt out to the compute nodes, whose Ports send the answers"},
+		{"request of `rpc:shiftlock`", us(locks.TheirServerNs), "assumed", "the same 1 us, and a round trip: each thread of that code waits until its answer has been acknowledged"},
+		{"pause of ShiftLock's clients", us(locks.TheirPauseNs), "cited", "its published code: between two READs of `shift-artifact:pause`, and of `dslr:shiftlock` for each ticket, of which a reader counts those of writers alone"},
 		{"lease of DSLR and ShiftLock", ms(dslr.DefaultLeaseNs), "cited", "their papers"},
 		{"pause of DSLR's waiters, for each ticket before", us(locks.PollNs), "assumed", "of `dslr` and its other forms: the round trip of cx4 and cx5, as section 4.6 of its paper says; 1.862 us in ShiftLock's code, for a reader by the writers before it alone"},
 		{"the same in DSLR's cluster", us(dslr.DefaultWaitNs), "cited", "its paper, section 4.6: `dslr:wait:5`, and in real time; `dslr:busy` has no pause"},
-		{"backoff of `cas-backoff`", fmt.Sprintf("%s to %.3g ms", us(locks.BackoffMinNs), float64(locks.BackoffMaxNs)/1e6), "assumed", "from a round trip, doubled with each try up to 1,024 times that; in ShiftLock's code from 1.862 us, up to a bound that follows the share of retries"},
+		{"backoff of `cas-backoff`", fmt.Sprintf("%s to %.3g ms", us(locks.BackoffMinNs), float64(locks.BackoffMaxNs)/1e6), "cited", "ShiftLock's published code: doubled with each try up to a maximum that adapts, as SMART does it"},
 		{"writers in a row, readers of RMA-RW", fmt.Sprintf("%d, %d", rmarw.DefaultWriters, rmarw.DefaultReaders), "cited", "ShiftLock's published code"},
 		{"writers in a row of ShiftLock", fmt.Sprint(shift.DefaultThreshold), "cited", "its paper: the threshold N; `shift12` varies it"},
 		{"lease of DrTM's readers", ms(drtm.DefaultLeaseNs), "cited", "ShiftLock's published code; there a reader joins one of which half is left (`drtm:half`)"},

@@ -18,7 +18,7 @@ var expOthers4 = &Experiment{
 		at := func(part, lock string) Row { return rows.Find("part", part, "lock", lock) }
 		over := func(part, lock, metric string) float64 { return Ratio(at(part, delayed), at(part, lock), metric) }
 		least := missing
-		if rpc := rows.Along(delayed, "rpc", "part", "mops"); len(rpc.Values) > 0 {
+		if rpc := rows.Along(delayed, theirRPC, "part", "mops"); len(rpc.Values) > 0 {
 			least = rpc.Least()
 		}
 		// of says how many operations a lock needs, and what it has of throughput and latency, beside ShiftLock.
@@ -28,8 +28,8 @@ var expOthers4 = &Experiment{
 		leases := "every lock has been used before, so that half of the words are an expired lease, which costs a second CAS. " + of("WI, uniform", halfDrTM)
 		chains := "a writer of rmarw goes through 7 chains, one after the other, where others need 2, and half of the clients write. " + of("WI, uniform", "rmarw")
 		expiry := "a writer of drtm:half waits until the readers' lease has expired, and each reader leases anew: how long a lease lasts decides. " + of("WI", halfDrTM)
-		ahead := rows.OverBest("declock", []string{halfDrTM, "rmarw" + atOnce, "rpc", "shift-artifact"}, "part", "mops", Most)
-		slowed := rows.OverBest(slow, []string{halfDrTM, "rmarw", "rpc", delayed}, "part", "mops", Most)
+		ahead := rows.OverBest("declock", []string{halfDrTM, "rmarw" + atOnce, theirRPC, "shift-artifact"}, "part", "mops", Most)
+		slowed := rows.OverBest(slow, []string{halfDrTM, "rmarw", theirRPC, delayed}, "part", "mops", Most)
 		free := "DrTM's readers release nothing: one operation where the others need two. " + byLock(rows.Where("part", "RI, uniform"), "mops", "mn_ops_per_op")
 		return []Claim{
 			Claim{Text: "uniform, WI: DrTM's p99 over ShiftLock's", Unit: "x", Paper: 1.99, Note: leases}.Near(1/over("WI, uniform", halfDrTM, "p99_us"), 1.5),

@@ -2,6 +2,8 @@ package bench
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -9,7 +11,7 @@ import (
 
 // Locks whose servers, or clients that they hand locks to, are on other machines in their papers have no faster messages within a node; others have.
 func TestFarMessages(t *testing.T) {
-	for lock, want := range map[string]string{"rpc": "LocalWake=3200", "rmarw": "LocalWake=3200", delayed: "LocalWake=3200", slow: "LocalWake=3200", "rmarw" + atOnce: "", "mcs, not delayed": "", "shift-artifact": "", "declock": ""} {
+	for lock, want := range map[string]string{theirRPC: "LocalWake=3200", "rmarw": "LocalWake=3200", delayed: "LocalWake=3200", slow: "LocalWake=3200", "rmarw" + atOnce: "", "mcs, not delayed": "", "shift-artifact": "", "declock": ""} {
 		if m := shiftTxn(lock); m.Tune != want {
 			t.Errorf("%s in ShiftLock's transactions: %q", lock, m.Tune)
 		}
@@ -45,5 +47,38 @@ func TestManagersScale(t *testing.T) {
 	one, few, many, each := mops("server:1"), mops("server:8"), mops("server:64"), mops(manager)
 	if one < 0.45 || one > 0.51 || few < 7*one || many > few || each < 3*many {
 		t.Errorf("M transactions/s: %v with one worker, %v with 8, %v with 64, %v with a server of 4 on each of 8 nodes", one, few, many, each)
+	}
+}
+
+// The baselines of ShiftLock's figures are those of its authors' code: ShiftLock pauses between READs, DSLR and RPC are theirs.
+func TestTermsOfShiftLocksAuthors(t *testing.T) {
+	locksOf := func(points []Point) string {
+		text := ""
+		for _, p := range points {
+			text += fmt.Sprintf("%+v\n", p.Same)
+		}
+		return text
+	}
+	for _, x := range []struct {
+		name   string
+		points []Point
+		want   []string
+	}{
+		{"shift6", shift6.points(Options{}), []string{"shift-artifact:pause ", "dslr:shiftlock ", "cas-backoff "}},
+		{"shift7", shift7.points(Options{}), []string{"shift-artifact:pause ", "dslr:shiftlock ", "cas-backoff ", "rpc:shiftlock "}},
+		{"shiftsteps", stepPoints(Options{}), []string{"shift-artifact:pause ", "dslr:shiftlock ", "cas-backoff "}},
+		{"shift12", shift12.points(Options{}), []string{"shift-artifact:pause:16 ", "shift-artifact:16 "}},
+		{"shift13", expShift13.Points(Options{}), []string{"shift-artifact:pause ", "dslr:shiftlock "}},
+		{"tatp", expTATP.Points(Options{}), []string{"shift-artifact:pause ", "dslr:shiftlock ", "cas-backoff ", "rpc:shiftlock "}},
+	} {
+		text := locksOf(x.points)
+		for _, lock := range x.want {
+			if !strings.Contains(text, "Lock:"+lock) {
+				t.Errorf("%s has no %s", x.name, lock)
+			}
+		}
+		if strings.Contains(text, "Lock:dslr ") && x.name != "shift6" || strings.Contains(text, "Lock:rpc ") {
+			t.Errorf("%s has DSLR or RPC on other terms", x.name)
+		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // More of ShiftLock's figures, on the testbed of its Fig. 4.
 
-var shift6 = shiftSweep(sweep{locks: []string{delayed, triesTwice, pauses, published, "dslr", paperDSLR, "dslr+", "dslr:busy", "rmarw", "cas-backoff", "cas", "declock-pf", "declock"}, course: byCores, all: []float64{240}, few: []float64{240},
+var shift6 = shiftSweep(sweep{locks: []string{delayed, triesTwice, published, theirDSLR, "dslr", paperDSLR, "dslr+", "dslr:busy", "rmarw", "cas-backoff", "cas", "declock-pf", "declock"}, course: byCores, all: []float64{240}, few: []float64{240},
 	loads: []load{writeIntensive, readIntensive}})
 
 // ShiftLock as its authors' client runs it: writers try twice to take a free lock before they queue, and clients pause for 1,862 ns between these tries and before each look. Messages within a node
@@ -36,7 +36,7 @@ var expShift6 = &Experiment{
 		}{
 			{"WI", delayed, "atomics", 2.01}, {"WI", delayed, "reads", 0.36}, {"RI", delayed, "atomics", 2.01}, {"RI", delayed, "reads", 0.20},
 			{"WI", published, "atomics", 2.01}, {"WI", published, "reads", 0.36}, {"RI", published, "atomics", 2.01}, {"RI", published, "reads", 0.20},
-			{"WI", "rmarw", "atomics", 2.95}, {"WI", "rmarw", "reads", 1.61}, {"WI", "dslr", "reads", 7.92}, {"RI", "dslr", "reads", 1},
+			{"WI", "rmarw", "atomics", 2.95}, {"WI", "rmarw", "reads", 1.61}, {"WI", theirDSLR, "reads", 7.92}, {"RI", theirDSLR, "reads", 1},
 			{"WI", "cas-backoff", "atomics", 2.36}, {"WI", "cas", "atomics", 8.77},
 		} {
 			metric, part := "mn_"+c.metric+"_per_op", rows.Where("part", c.part)
@@ -49,9 +49,9 @@ var expShift6 = &Experiment{
 
 // polling says what decides how often clients of a lock look at it.
 var polling = map[string]string{
-	delayed:   "readers that wait for writers READ the lock, one round trip after the other; the client of ShiftLock's authors pauses for 1,862 ns before each look, and tries twice to take a free lock before it queues (" + published + "). ",
+	delayed:   "readers that wait for writers READ the lock, with a pause of 1.862 us between two READs: how often depends on how long the writers before them take, and so on the time of a message. ",
 	published: "how often clients of ShiftLock that wait look depends on how long the writers before them take, and so on the time of a message. ",
-	"dslr":    "it depends on how waiters pause: 2 us for each ticket before their own (dslr, tuned to the round trip as its paper says), 5 us as in its paper's cluster (dslr:wait:5), 0.1 to 3.2 us (dslr+), or not at all (dslr:busy). ",
+	theirDSLR: "it depends on how waiters pause: 1.862 us for each ticket before their own, as ShiftLock's authors run it (dslr:shiftlock), 2 us (dslr), 5 us as in its paper's cluster (dslr:wait:5), 0.1 to 3.2 us (dslr+), or not at all (dslr:busy). ",
 	"cas":     "a client of cas tries again at once, so retries are as many as fit in the time that a lock is held, and that is longer the more there are. ",
 }
 
@@ -60,7 +60,7 @@ const never = 1 << 31
 
 var shift12 = shiftSweep(sweep{locks: []string{delayed, "shift-artifact"}, near: anyOf(delayed), all: []float64{1, 2, 4, 8, 16, 32, never}, few: []float64{1, 4, 16, 32, never}, loads: []load{writeIntensive},
 	course: course{"writers", Axis{Label: "writers in a row", Log: true}, func(m *Micro, n float64) {
-		m.Lock, m.LeastNs = fmt.Sprintf("shift-artifact:%.0f", n), 10*fabric.Millisecond
+		m.Lock, m.LeastNs = fmt.Sprintf("%s:%.0f", m.Lock, n), 10*fabric.Millisecond
 	}}})
 
 // shift12Ours are DecLock beside it, which has no such bound.

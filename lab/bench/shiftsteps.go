@@ -8,7 +8,8 @@ import (
 
 // ShiftLock's Tables 3 and 4: how long its steps take, in microseconds on average. IA, its first atomic, is the first chain here; WP, the wait for the writer
 // before, that for messages; WR and WW, READs that wait for readers and for writers, and RT, tries, are the rest. NP, the time in which a client hands a message
-// to its NIC, is nothing in the model.
+// to its NIC, is nothing in the model. Their script for these tables builds ShiftLock without a bound of writers in a row; the tables have writers that wait for 43 us and readers that
+// wait for 3, which is a bound's doing: without one it is 3 and 21 us here (shift-artifact:pause:2147483648). So they are set beside the bound of 16.
 
 // stepTimes are figures of these tables: of a writer's acquisition its first atomic, its wait for a message and the rest; of a reader's the first atomic
 // and the rest; of a release the first atomic and the rest.
@@ -36,12 +37,12 @@ var theirSteps = map[string]map[int]stepTimes{
 
 // theirOthers are those of Table 4 that are not in Table 3, with 240 clients.
 var theirOthers = map[string]map[string]stepTimes{
-	"WI": {"cas-backoff": {2.48, 0, 37.23, 2.48, 37.23, 2.34, 0}, "cas": {38.50, 0, 412.98, 38.50, 412.98, 37.92, 0}, "dslr": {7.76, 0, 75.36, 7.76, 74.86, 7.73, 0}},
-	"RI": {"dslr": {3.47, 0, 18.01, 3.46, 20.26, 3.51, 0}},
+	"WI": {"cas-backoff": {2.48, 0, 37.23, 2.48, 37.23, 2.34, 0}, "cas": {38.50, 0, 412.98, 38.50, 412.98, 37.92, 0}, theirDSLR: {7.76, 0, 75.36, 7.76, 74.86, 7.73, 0}},
+	"RI": {theirDSLR: {3.47, 0, 18.01, 3.46, 20.26, 3.51, 0}},
 }
 
 // stepOthers are the locks of Table 4 beside ShiftLock.
-var stepOthers = shiftSweep(sweep{of: "here", course: byCores, all: []float64{240}, few: []float64{240}, loads: shift8.loads, locks: []string{"cas-backoff", "cas", "dslr", "dslr+"}})
+var stepOthers = shiftSweep(sweep{of: "here", course: byCores, all: []float64{240}, few: []float64{240}, loads: shift8.loads, locks: []string{"cas-backoff", "cas", theirDSLR, "dslr+"}})
 
 // theirs returns the figures of the paper as rows.
 func theirs(part, lock string, clients int, t stepTimes) Point {
@@ -153,8 +154,8 @@ func judgeTable4(at rowAt) []Claim {
 		}
 		return valueOf(r, mode+"_first_us") + r.Value(mode+"_message_us") + r.Value(mode+"_rest_us")
 	}
-	shift, casB, casNB, dslr := of("WI", delayed), of("WI", "cas-backoff"), of("WI", "cas"), of("WI", "dslr")
-	dslrNote := polling["dslr"] + fmt.Sprintf("dslr+ has first atomics of %s us and tries for %s", Figure(of("WI", "dslr+").Value("writer_first_us")), Figure(of("WI", "dslr+").Value("writer_rest_us")))
+	shift, casB, casNB, dslr := of("WI", delayed), of("WI", "cas-backoff"), of("WI", "cas"), of("WI", theirDSLR)
+	dslrNote := polling[theirDSLR] + fmt.Sprintf("dslr+ has first atomics of %s us and tries for %s", Figure(of("WI", "dslr+").Value("writer_first_us")), Figure(of("WI", "dslr+").Value("writer_rest_us")))
 	casNote := polling["cas"] + "theirs take 38 us each, which no constant of the model gives: docs/baselines.md, the model cx5"
 	declock := func(part, mode string) Claim {
 		ours := all(of(part, "declock"), mode)
@@ -171,8 +172,8 @@ func judgeTable4(at rowAt) []Claim {
 		Claim{Text: "WI: CAS without backoff, tries after the first", Unit: "us", Paper: 412.98, Note: casNote}.Near(valueOf(casNB, "writer_rest_us"), 1.5),
 		Claim{Text: "WI: DSLR's first atomic over ShiftLock's", Unit: "x", Paper: 3.10, Note: dslrNote}.Near(Ratio(dslr, shift, "writer_first_us"), 1.25),
 		Claim{Text: "WI: DSLR's READs and pauses", Unit: "us", Paper: 75.36, Note: dslrNote}.Near(valueOf(dslr, "writer_rest_us"), 1.5),
-		Claim{Text: "RI: ShiftLock's first atomic over DSLR's", Unit: "x", Paper: 2.29, Note: dslrNote}.Near(Ratio(of("RI", delayed), of("RI", "dslr"), "writer_first_us"), 1.25),
-		Claim{Text: "RI: a reader of ShiftLock waits less than one of DSLR, by", Unit: "%", Paper: 91.6, Note: dslrNote}.Near(Cut(of("RI", delayed), of("RI", "dslr"), "reader_rest_us"), 1.25),
+		Claim{Text: "RI: ShiftLock's first atomic over DSLR's", Unit: "x", Paper: 2.29, Note: dslrNote}.Near(Ratio(of("RI", delayed), of("RI", theirDSLR), "writer_first_us"), 1.25),
+		Claim{Text: "RI: a reader of ShiftLock waits less than one of DSLR, by", Unit: "%", Paper: 91.6, Note: dslrNote}.Near(Cut(of("RI", delayed), of("RI", theirDSLR), "reader_rest_us"), 1.25),
 	}
 	return slices.Concat(list, []Claim{declock("WI", "writer"), declock("WI", "reader"), declock("RI", "writer"), declock("RI", "reader")})
 }

@@ -30,8 +30,10 @@ type txnRun struct {
 	subscribers int // of TATP; 0: txnSubscribers
 	mns         int // memory nodes, among which its warehouses are dealt out; 0: 1
 	// local: each compute node has a memory node beside it, with the locks of its warehouses, and is the home of these locks.
-	local   bool
-	think   fabric.Time
+	local bool
+	think fabric.Time
+	// data: a transaction READs 64 bytes for each of its locks before its pause, and WRITEs as many for each exclusive one behind it, one after the other, as ShiftLock's published client does.
+	data    bool
 	delayNs fabric.Time // between two transactions of a client
 	word    uint64      // of each lock when the run begins
 	scans   float64     // the share of long readers among its transactions
@@ -156,8 +158,18 @@ func (r *txnRun) place(y lock.Layout, n int) {
 	for i := range mns {
 		p := newPlan(y, each, fabric.At(fabric.MemID(i), 0))
 		r.plans = append(r.plans, p)
-		r.c.AddMN(p.size())
+		size := p.size()
+		if r.data {
+			size += p.locks * dataOfLock
+		}
+		r.c.AddMN(size)
 	}
+}
+
+// dataOf returns where the data of a lock is: behind all locks of its memory node.
+func (r *txnRun) dataOf(l fabric.Addr) fabric.Addr {
+	p := &r.plans[l.MN()]
+	return p.at.Add(p.size() + (uint64(l-p.at)-planBase)/p.span*dataOfLock)
 }
 
 // addr returns where a lock is. Those of a warehouse are on one memory node.
@@ -297,7 +309,12 @@ type txnClient struct {
 	l      lock.Locker
 	holds  []lock.Hold
 	req    lock.Request
+	op     [1]fabric.Op
+	buf    []byte
 }
+
+// dataOfLock is how much of data each lock has, where transactions access it.
+const dataOfLock = 64
 
 // A restarter is a Locker whose clients, once others have passed them over, release all that they hold, pause, and begin again. tries counts how often a transaction had to in a row for the same lock.
 type restarter interface {
@@ -313,6 +330,9 @@ func (r *txnRun) start(c *txnClient) {
 			l.FailPassed()
 		}
 		r.lockers = append(r.lockers, c.l)
+		if r.data {
+			c.buf = p.Alloc(dataOfLock)
+		}
 		r.fail(c.work())
 	})
 }
@@ -378,7 +398,7 @@ func (c *txnClient) transact(list []locktrace.Access) error {
 		case fails:
 			return c.failHolding(len(list))
 		default:
-			if done, err := c.commit(len(list), began, think); done || err != nil {
+			if done, err := c.commit(list, began, think); done || err != nil {
 				return err
 			}
 		}
@@ -394,11 +414,11 @@ func (c *txnClient) transact(list []locktrace.Access) error {
 	return nil
 }
 
-// commit executes a transaction that has its n locks and releases these, and reports whether it has lost none: else it has not committed.
-func (c *txnClient) commit(n int, began, think fabric.Time) (done bool, err error) {
-	r, port := c.r, c.l.Port()
+// commit executes a transaction that has its locks and releases these, and reports whether it has lost none: else it has not committed.
+func (c *txnClient) commit(list []locktrace.Access, began, think fabric.Time) (done bool, err error) {
+	r, port, n := c.r, c.l.Port(), len(list)
 	got := port.Now()
-	if err := port.Pause(got + think); err != nil {
+	if err := c.execute(list, think); err != nil {
 		return false, err
 	}
 	ready := port.Now()
@@ -415,6 +435,32 @@ func (c *txnClient) commit(n int, began, think fabric.Time) (done bool, err erro
 		r.journal.list[len(r.journal.list)-1].kind = txnOp + kind(s.Kind())
 	}
 	return true, nil
+}
+
+// execute executes a transaction: a pause and, if the run has data, a READ before it for each of its locks, and a WRITE behind it for each exclusive one.
+func (c *txnClient) execute(list []locktrace.Access, think fabric.Time) error {
+	port := c.l.Port()
+	if err := c.access(list, fabric.OpRead); err != nil {
+		return err
+	}
+	if err := port.Pause(port.Now() + think); err != nil {
+		return err
+	}
+	return c.access(list, fabric.OpWrite)
+}
+
+// access does an operation on the data of each lock, or of each exclusive one if it is a WRITE.
+func (c *txnClient) access(list []locktrace.Access, kind fabric.OpKind) error {
+	for _, a := range list {
+		if !c.r.data || kind == fabric.OpWrite && a.Mode == lock.Shared {
+			continue
+		}
+		c.op[0] = fabric.Op{Kind: kind, Addr: c.r.dataOf(c.r.addr(a.Lock)), Buf: c.buf}
+		if err := c.l.Port().Do(c.op[:]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // begin takes the locks of a transaction, or none.

@@ -127,3 +127,44 @@ func TestLongReadersAloneAsk(t *testing.T) {
 		t.Errorf("more clients than may have so long leases: %v", err)
 	}
 }
+
+// With data a transaction READs that of each lock and WRITEs that of each exclusive one, while it has the locks: also where the lock itself has no shared holders.
+func TestTransactionsAccessData(t *testing.T) {
+	ops := func(data, mutex bool) (n float64, hold uint32) {
+		m := Default("cas")
+		m.CNs, m.Clients, m.ReadPct, m.Locks, m.Theta, m.WarmupNs, m.WindowNs = 2, 8, 75, 100_000, 0, 100_000, 2*fabric.Millisecond
+		r := Txn{Trace: "zipf", Sorted: true, Exclusive: mutex, ThinkNs: 1000, WithData: data}.run("cas")
+		r.m = m.WithDefaults()
+		got, err := r.run(context.Background(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold = math.MaxUint32
+		for _, e := range r.journal.list {
+			hold = min(hold, e.op-e.acquire-e.release)
+		}
+		return got["mn_ops_per_op"], hold
+	}
+	for _, mutex := range []bool{false, true} {
+		without, short := ops(false, mutex)
+		with, long := ops(true, mutex)
+		if more := with - without; more < 1.2 || more > 1.3 || short > 1100 || long < 2500 {
+			t.Errorf("mutex %v: %.3f operations more for each transaction, want 1.25; the shortest hold is %d ns, %d without data", mutex, more, long, short)
+		}
+	}
+	r, m := txnRun{data: true, mns: 2, warehouses: 4, trace: "tpcc", artifact: true}, Default("cas")
+	r.m = m.WithDefaults()
+	n, source, err := r.sources(Options{})
+	if err != nil || r.build(n, source) != nil {
+		t.Fatal(err)
+	}
+	defer r.c.Close()
+	seen := map[fabric.Addr]bool{}
+	for l := range uint32(n) {
+		d := r.dataOf(r.addr(l))
+		if seen[d] || d.Add(dataOfLock)-r.plans[d.MN()].at > fabric.Addr(r.plans[d.MN()].size()+r.plans[d.MN()].locks*dataOfLock) || uint64(d-r.plans[d.MN()].at) < r.plans[d.MN()].size() {
+			t.Fatalf("the data of lock %d is at %v, that of another, or of none", l, d)
+		}
+		seen[d] = true
+	}
+}

@@ -10,7 +10,7 @@ import (
 )
 
 // txnLocks are those of ShiftLock's Fig. 10, and declock.
-var txnLocks = []string{"cas-backoff", "dslr", halfDrTM, "mcs", "rmarw", "rpc", delayed, "declock-pf", "declock"}
+var txnLocks = []string{"cas-backoff", theirDSLR, halfDrTM, "mcs", "rmarw", theirRPC, delayed, "declock-pf", "declock"}
 
 // A txnPart is a way in which transactions are made and run.
 type txnPart struct {
@@ -23,7 +23,7 @@ type txnPart struct {
 }
 
 // fewTxnLocks are those that leases or handovers make fast.
-var fewTxnLocks = []string{"dslr", delayed, "declock-pf", "declock"}
+var fewTxnLocks = []string{theirDSLR, delayed, "declock-pf", "declock"}
 
 // txnParts are those of both benchmarks, and one more that each has. ShiftLock's evaluation has the first.
 var txnParts = []txnPart{
@@ -35,7 +35,7 @@ var txnParts = []txnPart{
 
 // Contended parts have the same clients on so few rows that they wait for each other. Locks whose evaluation delays messages within a node are there with that and without.
 var (
-	contendedLocks = append([]string{"cas-backoff", "mcs", "mcs" + atOnce, "rmarw", "rmarw" + atOnce, "shift-artifact", slow}, fewTxnLocks...)
+	contendedLocks = append([]string{"cas-backoff", "mcs", "mcs" + atOnce, "rmarw", "rmarw" + atOnce, pauses + atOnce, slow}, fewTxnLocks...)
 	contendedTATP  = []txnPart{contendedBy(30), contendedBy(10), contendedBy(100)}
 	contendedTPCC  = []txnPart{{name: "a warehouse for each node, sorted", artifact: true, sorted: true, locks: append([]string{instant}, contendedLocks...), warehouses: 5}}
 )
@@ -106,7 +106,7 @@ func judgeTxn(contended []txnPart, claims func(rows Rows) []Claim) func(Rows) []
 				note = fmt.Sprintf("a holder of a warehouse's lock takes the other locks of its transaction, one round trip each, before it releases. With messages that take no time declock would do %s Mops in place of %s: handovers are not what takes the time. ",
 					Figure(at.Value("mops")), Figure(few.Find("lock", "declock").Value("mops"))) + speeds
 			}
-			others := few.OverBest(slow, []string{"cas-backoff", "dslr", "mcs", "rmarw", delayed}, "part", "mops", Most)
+			others := few.OverBest(slow, []string{"cas-backoff", theirDSLR, "mcs", "rmarw", delayed}, "part", "mops", Most)
 			list = append(list, Claim{Own: true, Text: part.name + ", no messages delayed: declock's goodput over the best other's", Unit: "x", Note: note}.AtLeast(overBaselines(few), 1.5),
 				Claim{Own: true, Text: part.name + ", messages within a node delayed for all: the same", Unit: "x", Note: "handovers within a node take as long as those between nodes. " + note}.AtLeast(Least(others.Values), 1.5))
 		}
@@ -169,7 +169,7 @@ var expTATP = &Experiment{
 		of := rows.Where("part", txnParts[0].name)
 		median := func(text, metric string, paper float64) Claim {
 			return Claim{Text: "median of " + text + ", ShiftLock's below DSLR's by", Unit: "%", Paper: paper,
-				Note: "one lock, free when it is asked for: one operation to acquire it and one to release it, whatever the lock. " + byLock(of, metric)}.Near(Cut(of.Find("lock", delayed), of.Find("lock", "dslr"), metric), 1.25)
+				Note: "one lock, free when it is asked for: one operation to acquire it and one to release it, whatever the lock. " + byLock(of, metric)}.Near(Cut(of.Find("lock", delayed), of.Find("lock", theirDSLR), metric), 1.25)
 		}
 		return []Claim{
 			overLock(rows, "cas-backoff", "CAS", 1.069, 1.1),
@@ -195,7 +195,7 @@ var expTPCC = &Experiment{
 			comparable("NEWORDER", "new_p50_us"), comparable("DELIVERY", "dly_p50_us"),
 			overLock(rows, "mcs", "MCS", 1.09, 1.1),
 			overLockWithin(rows, "cas-backoff", "CAS", 1.09, 2.14),
-			overLockWithin(rows, "dslr", "DSLR", 1.09, 2.14),
+			overLockWithin(rows, theirDSLR, "DSLR", 1.09, 2.14),
 			overLock(rows, "rmarw", "RMA-RW", 2.14, 1.25),
 		}
 	}),

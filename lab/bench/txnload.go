@@ -25,6 +25,8 @@ type Txn struct {
 
 	// ThinkNs is how long a transaction has all of its locks; 0: as ShiftLock's clients, 2.8 us (TATP) or 7 us (TPC-C). DelayNs is between two transactions of a client.
 	ThinkNs, DelayNs fabric.Time
+	// WithData: with its locks a transaction READs 64 bytes for each, and WRITEs as many for each exclusive one after its pause, as ShiftLock's published client does.
+	WithData bool
 	// FailRate is the share of transactions with which a client fails, from 0 to 1: as a holder of all their locks or, with FailWaiting, while it waits for the first. Leases
 	// of dslr and shift end what it had; of other locks its node releases in its name, NoticedNs later (0: 10 ms).
 	FailRate    float64
@@ -92,7 +94,7 @@ func (t Txn) Point(m Micro) Point {
 // run returns the run of the transactions over a lock.
 func (t Txn) run(lock string) txnRun {
 	r := txnRun{trace: t.Trace, artifact: t.Artifact, sorted: t.Sorted, mutex: t.Exclusive, warehouses: t.Warehouses, subscribers: t.Subscribers, mns: t.MNs,
-		think: t.ThinkNs, delayNs: t.DelayNs, leaseNs: t.AskNs, longAsk: t.LongAsk, unchecked: t.Unchecked, fails: failures{rate: t.FailRate, waiting: t.FailWaiting}}
+		think: t.ThinkNs, data: t.WithData, delayNs: t.DelayNs, leaseNs: t.AskNs, longAsk: t.LongAsk, unchecked: t.Unchecked, fails: failures{rate: t.FailRate, waiting: t.FailWaiting}}
 	if t.Long > 0 {
 		r.scans, r.scanNs = t.Long, cmp.Or(t.LongNs, scanNs)
 	}

@@ -29,7 +29,7 @@ import (
 var mechanisms = []Mechanism{
 	{Name: "cas", About: "CAS spinlock without backoff (CASLock)", Silent: true, setUp: casLock(cas.Config{})},
 	{Name: "cas-cas", About: "cas, whose writers release by a repeated CAS, as published", Silent: true, setUp: casLock(cas.Config{ReleaseByCAS: true})},
-	{Name: "cas-backoff", About: "CAS spinlock with truncated exponential backoff", Silent: true, setUp: casLock(cas.Config{BackoffMinNs: BackoffMinNs, BackoffMaxNs: BackoffMaxNs})},
+	{Name: "cas-backoff", About: "CAS spinlock with SMART's truncated exponential backoff, as ShiftLock's authors run it", Silent: true, setUp: casLock(cas.Config{BackoffMinNs: BackoffMinNs, BackoffMaxNs: BackoffMaxNs, Adaptive: true})},
 	{Name: "dslr", About: "DSLR: tickets, dynamic interval polling", Silent: true, setUp: dslrLock(dslr.Config{})},
 	{Name: "dslr+", About: "DSLR with truncated exponential backoff (DSLR+)", Silent: true, setUp: dslrLock(dslr.Config{Wait: dslr.Truncated})},
 	{Name: "dslr+-overflow", About: "DSLR+ with the overflowing backoff of the published comparison", Silent: true, setUp: dslrLock(dslr.Config{Wait: dslr.Overflowing})},
@@ -63,9 +63,9 @@ var mechanisms = []Mechanism{
 // TheirPauseNs is the pause that the clients of ShiftLock's published code have by default, of ShiftLock as of the baselines: about a round trip.
 const TheirPauseNs = shift.PublishedPauseNs
 
-// BackoffMinNs and BackoffMaxNs are the backoff of cas-backoff, from about a round trip on: doubled with each try and truncated, as SMART does it.
+// BackoffMinNs and BackoffMaxNs are the backoff of cas-backoff: doubled with each try and truncated at a maximum that adapts, as SMART and ShiftLock's published code do it.
 const (
-	BackoffMinNs = 2 * fabric.Microsecond
+	BackoffMinNs = TheirPauseNs
 	BackoffMaxNs = 1024 * BackoffMinNs
 )
 
@@ -84,6 +84,8 @@ const ServerWorkers = 4
 const (
 	TheirWorkers = 47
 	ackNs        = 2 * fabric.Microsecond
+	// TheirServerNs is what one takes for a request, in all.
+	TheirServerNs = ServerNs + ackNs
 )
 
 // srvWorkers are those of the servers of FissLock's evaluation.

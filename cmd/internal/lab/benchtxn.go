@@ -28,6 +28,7 @@ Examples:
    declock-lab bench txn --trace tpcc --warehouses 1 --mode spec --think 0s --delay 1ms
    declock-lab bench txn --trace tatp --mode artifact --aborts
    declock-lab bench txn --mode spec --warehouses 16 --mns 16 --cns 16 --clients 64 --nic cx4 --far --lock parlock,declock
+   declock-lab bench txn --trace tpcc --data --lock shift-artifact:pause,dslr:shiftlock,declock
    declock-lab bench txn --lock declock,dslr --fail-rate 0.001 --lease 1ms --noticed 1ms
    declock-lab bench txn --lock declock,dslr:slots --mode spec --long 0.01 --long-hold 20ms --ask-lease 400ms`
 
@@ -59,6 +60,7 @@ func benchTxnCommand(env *command.Env) *cli.Command {
 			&cli.BoolFlag{Name: "far", Usage: "messages within a compute node take as long as those between nodes", Destination: &o.Far},
 			command.ChoiceFlag(&o.NIC, "nic", "cx5", "model of the NICs", nics...),
 			command.TimeFlag(&o.ThinkNs, "think", "for how long a transaction has all of its locks; not given: 2.8us (TATP), 7us (TPC-C)"),
+			&cli.BoolFlag{Name: "data", Usage: "with its locks a transaction READs 64 bytes for each, and WRITEs as many for each exclusive one after --think, as ShiftLock's published client does", Destination: &o.WithData},
 			command.TimeFlag(&o.DelayNs, "delay", "time between two transactions of a client"),
 			&cli.Float64Flag{Name: "fail-rate", Usage: "share of the transactions with which a client fails, 0 to 1", Destination: &o.FailRate},
 			command.ChoiceFlag(&o.fail, "fail", "holding", "with --fail-rate: with all of its locks, or if it still waits 3us after it has asked for the first", "holding", "waiting"),
@@ -111,7 +113,7 @@ func (o *txnOptions) run(c *cli.Context, env *command.Env) error {
 	out, err := bench.Run(c.Context, []*bench.Experiment{e}, bench.Config{Seed: o.Seed, Seeds: 1})
 	if len(out[0].Rows) > 0 || err == nil {
 		r := report.Report{Experiment: "txn", Fabric: "sim", Seed: o.Seed, Rows: report.Rows(out[0].Rows), Config: map[string]any{"trace": o.Trace, "mode": o.mode, "warehouses": o.Warehouses,
-			"subscribers": o.Subscribers, "aborts": o.aborts, "exclusive": o.Exclusive, "cns": o.CNs, "mns": o.MNs, "far": o.Far, "nic": o.NIC, "nic_model": bench.ModelNote, "cut": out[0].Cut,
+			"subscribers": o.Subscribers, "aborts": o.aborts, "exclusive": o.Exclusive, "data": o.WithData, "cns": o.CNs, "mns": o.MNs, "far": o.Far, "nic": o.NIC, "nic_model": bench.ModelNote, "cut": out[0].Cut,
 			"think_us": us(o.ThinkNs), "delay_us": us(o.DelayNs), "fail_rate": o.FailRate, "fail_waiting": o.FailWaiting, "noticed_us": us(o.NoticedNs), "long": o.Long, "long_hold_us": us(o.LongNs),
 			"lease_us": us(o.LeaseNs), "ask_lease_us": us(o.AskNs), "long_ask": o.LongAsk, "unchecked": o.Unchecked, "window_us": us(o.WindowNs), "warmup_us": us(o.WarmupNs)}}
 		if err := env.Print(o.json, r, func(w io.Writer) { txnTable(w, out[0].Rows) }); err != nil {
