@@ -131,6 +131,7 @@ func OpenNode(f fabric.Node, opts ...Option) (*Cluster, error) {
 
 func newCluster(o *options) *Cluster {
 	c := &Cluster{opening: make(chan struct{}, 1), naming: make(chan struct{}, 1), open: map[collectionKey]collection{}, locks: map[string]*Locks{}, sessions: map[*Session]struct{}{}}
+	c.watches.every, c.watches.ended = cutOffLook, make(chan struct{})
 	c.work.c, c.work.most = c, o.sessions
 	c.guards.c, c.guards.most, c.guards.guarded = c, o.lockSessions, true
 	return c
@@ -248,6 +249,7 @@ func (c *Cluster) Done() <-chan struct{} { return c.node.Gone() }
 // Once Close has begun, calls that would open something fail with ErrClosed. Where all copies of memory are gone it waits for two seconds, and gives nothing back there.
 func (c *Cluster) Close() error {
 	c.stopCopier()
+	c.watches.endLooking()
 	c.held.close()
 	c.work.close()
 	c.guards.close()

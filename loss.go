@@ -2,6 +2,7 @@ package declock
 
 import (
 	"sync"
+	"time"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
@@ -11,6 +12,11 @@ import (
 type watches struct {
 	mu sync.Mutex
 	of map[grant]*watch
+	// Of lookForCutOff:
+	looking bool
+	every   time.Duration
+	running sync.WaitGroup
+	ended   chan struct{} // closed by endLooking
 }
 
 // A grant names what a Loss is of. Holders of a lock in common have it in common.
@@ -38,6 +44,9 @@ var over = func() chan struct{} {
 // dead. Others may hold the lock soon after, so what the guard's owner still does has to refuse itself, or be refused by older fencing tokens (Token). It is closed as soon as this process
 // finds out, at a failed operation or within a second. Unlock does not close it, but when called after Unlock, Lost returns a closed one. Close of the guard's session, or of the cluster,
 // is a loss to a guard, too, unless another guard of this process holds the lock in common.
+//
+// Over TCP and RDMA it is also closed when the process cannot find out: its lease has run out, for it reaches no coordinator, and the lock's memory node does not answer for a second.
+// The lock may be another's then. WithOnLoss is not called for that, and if both come back an Unlock that succeeds says that the lock has been held all the time.
 func (g Guard) Lost() <-chan struct{} {
 	if g.s == nil {
 		return over
@@ -52,6 +61,7 @@ func (g Guard) Lost() <-chan struct{} {
 	if w == nil {
 		w = l.watch(grant{g.h.Lock, g.h.Token})
 		g.h.watch.Store(w)
+		l.lookForCutOff(g.s.c)
 		if !g.current() { // Unlock has not seen it, perhaps
 			l.forget(g.h.watch.Swap(nil))
 			return over

@@ -99,11 +99,8 @@ func (l *locked) run(ctx context.Context, at scheme.Cluster, name string, argv [
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if cerr := cluster.Close(); err == nil {
-			err = cerr
-		}
-	}()
+	ran := false
+	defer func() { err = l.left(name, ran, err, cluster.Close()) }()
 	names, err := cluster.Names(ctx, l.table, 0)
 	if err != nil {
 		return err
@@ -119,7 +116,20 @@ func (l *locked) run(ctx context.Context, at scheme.Cluster, name string, argv [
 	if err != nil {
 		return err
 	}
+	ran = true
 	return l.command(g, name, argv)
+}
+
+// left returns the error of a call that has ended with err, of which the end of its membership is close's. Once the command has run, the exit code is the command's, or that of a lock
+// that was lost.
+func (l *locked) left(name string, ran bool, err, close error) error {
+	if ran && close != nil {
+		fmt.Fprintf(l.env.Stderr, "declock: lock %q: %v\n", name, close)
+	}
+	if ran || err != nil {
+		return err
+	}
+	return close
 }
 
 func (l *locked) acquire(ctx context.Context, names *declock.Names, name string) (declock.Guard, error) {
@@ -156,9 +166,15 @@ func (l *locked) command(g declock.Guard, name string, argv []string) error {
 	for lost := g.Lost(); ; {
 		select {
 		case err := <-ended:
-			if uerr := g.Unlock(); uerr != nil && !errors.Is(uerr, lock.ErrLost) {
+			if lost != nil && closed(lost) { // both at once
+				lost = nil
+			}
+			uerr := g.Unlock()
+			if uerr != nil && !errors.Is(uerr, lock.ErrLost) {
 				fmt.Fprintf(l.env.Stderr, "declock: lock %q: %v\n", name, uerr)
-			} else if uerr != nil || lost == nil {
+				uerr = nil
+			}
+			if uerr != nil || lost == nil {
 				return exit.Errorf(exit.NodeLost, "lock %q was lost while the command ran, which has ended with %v", name, cmd.ProcessState)
 			}
 			return status(cmd, err)
@@ -173,6 +189,15 @@ func (l *locked) command(g declock.Guard, name string, argv []string) error {
 				_ = cmd.Process.Signal(s)
 			}
 		}
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

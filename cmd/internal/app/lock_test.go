@@ -1,8 +1,11 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/declock/declock"
@@ -35,6 +38,27 @@ func TestCommandUnderLock(t *testing.T) {
 		}
 		if got := exit.Of(l.command(g, "name", append(x.argv, fmt.Sprint(g.Token())))); got != x.code {
 			t.Errorf("%q: code %d, want %d", x.argv, got, x.code)
+		}
+	}
+}
+
+// Once the command has run, the exit code is its own, or that of a lock that was lost, whatever the end of the membership shows: it is no error of the command that etcd has gone meanwhile.
+func TestCodeWhenLeavingFails(t *testing.T) {
+	said := new(strings.Builder)
+	l := &locked{env: &command.Env{Stderr: said}}
+	away := fmt.Errorf("etcd: leaving %q: %w", "x", context.DeadlineExceeded)
+	for _, x := range []struct {
+		ran        bool
+		err, close error
+		code       exit.Code
+	}{
+		{true, nil, away, exit.OK}, {true, exit.With(7, errSaid), away, 7}, {true, exit.Errorf(exit.NodeLost, "lost"), away, exit.NodeLost},
+		{false, nil, away, exit.Of(away)}, {false, errors.New("first"), away, exit.Other}, {true, nil, nil, exit.OK},
+	} {
+		said.Reset()
+		err := l.left("name", x.ran, x.err, x.close)
+		if got := exit.Of(err); got != x.code || (said.Len() > 0) != (x.ran && x.close != nil) {
+			t.Errorf("%v, %v, leaving: %v: code %d, want %d; said %q", x.ran, x.err, x.close, got, x.code, said)
 		}
 	}
 }
