@@ -33,6 +33,7 @@ func exercise(t testing.TB, c *Client) {
 	for i := range c.s.geo.buckets {
 		c.Inspect(c.s.h.Parts[0].MN, i)
 	}
+	c.Skim(0, 64<<10, func(*Brief) bool { return true })
 }
 
 // small is a store of a few buckets that is nearly full.

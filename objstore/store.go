@@ -521,6 +521,12 @@ func (c *locations) forget(hash uint64, w slotWord) {
 // Buckets returns the number of buckets on each node, and the slots of each.
 func (s *Store) Buckets() (perNode uint64, slots int) { return s.geo.buckets, s.geo.slots }
 
+// AllBuckets returns how many buckets there are on all memory nodes.
+func (s *Store) AllBuckets() uint64 { return s.geo.buckets * uint64(len(s.h.Parts)) }
+
+// IndexBytes returns how many bytes all buckets take, with their locks.
+func (s *Store) IndexBytes() uint64 { return s.AllBuckets() * s.geo.bucketSize }
+
 // Nodes returns the memory nodes of the store.
 func (s *Store) Nodes() []fabric.MemID { return s.cfg.Nodes }
 

@@ -102,6 +102,9 @@ func (k *counter) countAll(g *geometry, table fabric.Addr) error {
 // count counts the objects of a bucket, and of its overflow blocks. A block that is given back meanwhile is none: what makes no sense is not
 // counted.
 func (k *counter) count(slots []byte) error {
+	if vacant(slots) {
+		return nil
+	}
 	for depth := 0; ; depth++ {
 		last := len(slots)/slotSize - 1
 		for i := range last {

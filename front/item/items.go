@@ -25,6 +25,8 @@ type Items struct {
 	flushes *Flushes
 
 	gets, updates front.Timer
+	used          front.Lately[objstore.Usage]
+	counted       front.Lately[uint64]
 
 	stop     context.CancelFunc
 	watching sync.WaitGroup

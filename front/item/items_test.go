@@ -255,27 +255,6 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// A look at a bucket in which an object was changed meanwhile is not taken for all of it: the key is not to be seen, or another one twice, or one of another bucket.
-func TestTornBucket(t *testing.T) {
-	x := openItems(t, openCluster(t))
-	mn, bucket := x.objects().Locate([]byte("a"))
-	other := ""
-	for i := 0; other == ""; i++ {
-		if _, at := x.objects().Locate(fmt.Append(nil, i)); at != bucket {
-			other = fmt.Sprint(i)
-		}
-	}
-	a := objstore.SlotDump{Key: "a"}
-	for _, d := range [][]objstore.SlotDump{{a, {Err: objstore.ErrCorrupt}}, {a, a}, {a, {Key: other}}} {
-		if keys, sound := x.seen(&objstore.BucketDump{Node: mn.String(), Index: bucket, Slots: d}, nil, 0); sound || len(keys) != 1 {
-			t.Errorf("%+v is taken for all: %q", d, keys)
-		}
-	}
-	if keys, sound := x.seen(&objstore.BucketDump{Node: mn.String(), Index: bucket, Slots: []objstore.SlotDump{a}}, [][]byte{[]byte("a")}, 0); !sound || len(keys) != 1 {
-		t.Errorf("a sound look is none, or a key is there twice: %q", keys)
-	}
-}
-
 // A store that is dropped is made anew by the next operation.
 func TestDropped(t *testing.T) {
 	c := openCluster(t)
@@ -349,7 +328,7 @@ func TestScanOfBucketThatChanges(t *testing.T) {
 	missed := 0
 	const scans = 10_000
 	for range scans {
-		keys, err := x.Scan(t.Context(), bucket, nil)
+		keys, _, err := x.Scan(t.Context(), bucket, 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

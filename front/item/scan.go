@@ -1,11 +1,7 @@
 package item
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -17,76 +13,66 @@ import (
 )
 
 // Buckets returns how many there are to Scan.
-func (x *Items) Buckets() uint64 {
-	perNode, _ := x.objects().Buckets()
-	return perNode * uint64(len(x.objects().Nodes()))
+func (x *Items) Buckets() uint64 { return x.objects().AllBuckets() }
+
+// mostScan bounds the bytes that Scan reads, and mostAtATime those that Count reads before another operation may have its client.
+const (
+	mostScan    = 1 << 20
+	mostAtATime = 4 << 20
+)
+
+// Scan appends the keys of items in the buckets from one on to keys, until it has enough of them or has read about 1 MiB, and returns the bucket to go on with: Buckets at the
+// end. A key that is there all the time is found, however the items of its bucket change.
+func (x *Items) Scan(ctx context.Context, from uint64, enough int, keys [][]byte) (_ [][]byte, next uint64, err error) {
+	begin := len(keys)
+	number, err := x.flushes.Number(ctx)
+	if err != nil {
+		return keys, from, err
+	}
+	var numbers []uint32
+	next, err = x.skim(ctx, from, mostScan, func() { keys, numbers = keys[:begin], numbers[:0] }, func(b *objstore.Brief) bool {
+		var h Head
+		if h.Decode(b.Value) && int32(h.Flush-number) >= 0 {
+			keys, numbers = append(keys, slices.Clone(b.Key)), append(numbers, h.Flush)
+		}
+		return len(numbers) < enough
+	})
+	if err != nil {
+		return keys[:begin], from, err
+	}
+	number, err = x.flushes.Number(ctx) // as it is after the reads
+	there := keys[:begin]
+	for i, n := range numbers {
+		if n == number {
+			there = append(there, keys[begin+i])
+		}
+	}
+	return there, next, err
 }
 
-// mostLooks bounds how often Scan looks at a bucket that changes.
-const mostLooks = 100
-
-// Scan appends the keys in a bucket to keys, those of items that were flushed or have expired among them. A key that is there all the time is
-// among them, however the items of the bucket change.
-func (x *Items) Scan(ctx context.Context, bucket uint64, keys [][]byte) ([][]byte, error) {
-	perNode, _ := x.objects().Buckets()
-	mn, i := x.objects().Nodes()[bucket/perNode], bucket%perNode
-	begin := len(keys)
+// skim is objstore.Client.Skim: begin is called before it, and again if it has to be done anew.
+func (x *Items) skim(ctx context.Context, from, most uint64, begin func(), f func(*objstore.Brief) bool) (next uint64, err error) {
 	for since := time.Duration(0); ; {
-		err := x.objects().Use(ctx, func(c *objstore.Client) error {
-			for range mostLooks {
-				d, err := c.Inspect(mn, i)
-				if err != nil {
-					return err
-				}
-				sound := true
-				keys, sound = x.seen(d, keys, begin)
-				if sound {
-					break
-				}
-			}
-			return nil
+		begin()
+		err := x.objects().Use(ctx, func(c *objstore.Client) (err error) {
+			next, err = c.Skim(min(from, x.Buckets()), most, f)
+			return err
 		})
 		if !x.retry(ctx, err, &since) {
-			return keys, err
+			return next, err
 		}
 	}
-}
-
-// seen adds the keys that a look has found to those of looks before, which begin at an index. It is not sound if an object was changed between the look at its slot
-// and that at itself: its key is in neither, or another one twice.
-func (x *Items) seen(d *objstore.BucketDump, keys [][]byte, begin int) (_ [][]byte, sound bool) {
-	sound = true
-	now := map[string]bool{}
-	for i := range d.Slots {
-		if d.Slots[i].Segment {
-			continue
-		}
-		key := d.Slots[i].Key
-		if d.Slots[i].Err != nil || now[key] {
-			sound = false
-			continue
-		}
-		if mn, at := x.objects().Locate([]byte(key)); mn.String() != d.Node || at != d.Index {
-			sound = false
-			continue
-		}
-		now[key] = true
-		known := false
-		for _, k := range keys[begin:] {
-			known = known || bytes.Equal(k, []byte(key))
-		}
-		if !known {
-			keys = append(keys, []byte(key))
-		}
-	}
-	return keys, sound
 }
 
 // usageSample is how many buckets of a memory node Usage looks at.
 const usageSample = 4096
 
-// Usage returns about how much of the store is in use.
-func (x *Items) Usage(ctx context.Context) (sum objstore.Usage, err error) {
+// Usage returns about how much of the store is in use, or was lately.
+func (x *Items) Usage(ctx context.Context) (objstore.Usage, error) {
+	return x.used.Get(x.clock, func() (objstore.Usage, error) { return x.usage(ctx) })
+}
+
+func (x *Items) usage(ctx context.Context) (sum objstore.Usage, err error) {
 	err = x.cluster.Use(ctx, func(s *declock.Session) error {
 		return s.Do(ctx, func() error {
 			sum.Exact = true
@@ -116,81 +102,53 @@ func usageOf(port fabric.Port, r *memory.Region, name string) (u objstore.Usage,
 	return objstore.Estimate(port, r, &e, usageSample)
 }
 
-// Bounds of what Count looks at.
+// Bounds of what Count looks at: objects, and bytes of buckets, of a store of which it looks at all, and of a larger one.
 const (
-	countKeys    = 4096
-	countBuckets = 4096
+	countKeys  = 4096
+	countTable = 128 << 20 // for each memory node
+	countPart  = 4 << 20
 )
 
-// Count returns how many items there are: exactly, if the store has no more than 4096 buckets, or objects in no more than that, those that were flushed or have expired among them, and it
-// is not too large to look at all buckets; else about, from those in buckets that lie side by side, over which keys are spread by their hash.
+// Count returns how many items there are: exactly, if there are no more than 4096 objects, those that were flushed among them, and the store is not too large to
+// look at all buckets; else about, from those in buckets that lie side by side, over which keys are spread by their hash.
 func (x *Items) Count(ctx context.Context) (uint64, error) {
-	all := x.Buckets()
-	few, err := x.occupied(ctx)
-	if err != nil {
-		return 0, err
+	most, all := uint64(countPart), x.Buckets()
+	if whole := x.objects().IndexBytes(); whole <= countTable*uint64(len(x.objects().Nodes())) {
+		most = whole + countKeys<<10 // and what is read of so many objects
 	}
-	if few != nil {
-		live, _, err := x.live(ctx, uint64(len(few)), math.MaxInt, func(i uint64) uint64 { return few[i] })
-		return live, err
+	var seen []uint32 // numbers of flushes
+	next := uint64(0)
+	for left := most; next < all && left > 0 && len(seen) < countKeys; left -= min(left, mostAtATime) {
+		begin := len(seen)
+		again := func() { seen = seen[:begin] }
+		var err error
+		next, err = x.skim(ctx, next, min(left, mostAtATime), again, func(b *objstore.Brief) bool {
+			var h Head
+			if h.Decode(b.Value) {
+				seen = append(seen, h.Flush)
+			}
+			return len(seen) < countKeys
+		})
+		if err != nil {
+			return 0, err
+		}
 	}
-	from := rand.Uint64N(all)
-	live, looked, err := x.live(ctx, min(all, countBuckets), countKeys, func(i uint64) uint64 { return (from + i) % all })
-	if err != nil {
-		return 0, err
+	number, err := x.flushes.Number(ctx)
+	live := uint64(0)
+	for _, n := range seen {
+		if n == number {
+			live++
+		}
 	}
-	return (live*all + looked/2) / looked, nil
+	if next < all {
+		live = (live*all + next/2) / next
+	}
+	return live, err
 }
 
-// occupied returns which buckets have objects, or nil if they are many.
-func (x *Items) occupied(ctx context.Context) (list []uint64, err error) {
-	perNode, _ := x.objects().Buckets()
-	list = []uint64{}
-	for i, mn := range x.objects().Nodes() {
-		begin, ok := len(list), false
-		look := func(c *objstore.Client) (err error) {
-			list, ok, err = c.Occupied(mn, countKeys, list[:begin])
-			return err
-		}
-		err := x.objects().Use(ctx, look)
-		for since := time.Duration(0); x.retry(ctx, err, &since); {
-			err = x.objects().Use(ctx, look)
-		}
-		if err != nil || !ok {
-			return nil, err
-		}
-		for j := begin; j < len(list); j++ {
-			list[j] += uint64(i) * perNode
-		}
-	}
-	return list, nil
-}
-
-// live counts the items that are there in the first of n buckets, until it has seen enough, and returns in how many buckets it has looked.
-func (x *Items) live(ctx context.Context, n uint64, enough int, bucket func(i uint64) uint64) (live, looked uint64, err error) {
-	var keys [][]byte
-	for seen := 0; looked < n && seen < enough; {
-		keys = keys[:0]
-		for ; looked < n && len(keys) < mostMany; looked++ {
-			if keys, err = x.Scan(ctx, bucket(looked), keys); err != nil {
-				return 0, 0, err
-			}
-		}
-		seen += len(keys)
-		for k := keys; len(k) > 0; {
-			var failed error
-			m, err := x.ViewMany(ctx, k, func(_ *Item, found bool, e error) {
-				if failed = errors.Join(failed, e); found {
-					live++
-				}
-			})
-			if err = errors.Join(err, failed); err != nil {
-				return 0, 0, err
-			}
-			k = k[m:]
-		}
-	}
-	return live, looked, nil
+// CountLately is Count, or what it was lately.
+func (x *Items) CountLately(ctx context.Context) (uint64, error) {
+	return x.counted.Get(x.clock, func() (uint64, error) { return x.Count(ctx) })
 }
 
 // Limit returns how many bytes objects may take.

@@ -1,7 +1,9 @@
 package memcached
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/declock/declock/objstore"
@@ -91,55 +93,57 @@ func (c *conn) cacheDump(t [][]byte) error {
 	})
 }
 
+// mostDump bounds the bytes that are read for a dump at a time.
+const mostDump = 256 << 10
+
+// A dumped is an item of a dump: value is not there.
+type dumped struct {
+	key  []byte
+	item entry
+}
+
 // eachItem calls f with the items of the store, and the second of its clock, until it returns false, and ends the answer. Each bucket is read at a time of its own.
 func (c *conn) eachItem(f func(key []byte, it *entry, now uint32) bool) error {
-	h := c.srv.home.Load()
-	if h == nil {
-		c.failed(errDetached)
-		return nil
-	}
-	st := h.stores.Load()[items]
-	perNode, _ := st.Buckets()
-	for _, mn := range st.Nodes() {
-		for i := range perNode {
-			more, err := c.bucket(func(k *objstore.Client) (*objstore.BucketDump, error) { return k.Inspect(mn, i) }, f)
-			if err != nil {
-				c.failed(err)
-				return nil
+	for next, more := uint64(0), true; more; {
+		list, now, err := c.someItems(&next, &more)
+		if err != nil {
+			c.failed(err)
+			return nil
+		}
+		for i := range list {
+			if !f(list[i].key, &list[i].item, now) {
+				more = false
+				break
 			}
-			if !more {
-				c.out = append(c.out, "END\r\n"...)
-				return nil
-			}
-			if err := c.room(); err != nil {
-				return err
-			}
+		}
+		if err := c.room(); err != nil {
+			return err
 		}
 	}
 	c.out = append(c.out, "END\r\n"...)
 	return nil
 }
 
-// bucket calls f with the items of a bucket.
-func (c *conn) bucket(read func(*objstore.Client) (*objstore.BucketDump, error), f func(key []byte, it *entry, now uint32) bool) (more bool, err error) {
-	var d *objstore.BucketDump
-	err = c.w.do(items, func(k *objstore.Client) (err error) { d, err = read(k); return err })
+// someItems returns the items of some buckets, from one on, which becomes the next, and whether there are more buckets.
+func (c *conn) someItems(next *uint64, more *bool) (list []dumped, now uint32, err error) {
+	from := *next
+	err = c.w.do(items, func(k *objstore.Client) (err error) {
+		list, now = list[:0], k.Now()
+		*next, err = k.Skim(from, mostDump, func(b *objstore.Brief) bool {
+			var x dumped
+			o := objstore.Item{Value: b.Value, Flags: b.Flags, Expiry: b.Expiry, Early: b.Early, Access: b.Access}
+			if x.item.itemOf(&o, b.Size) {
+				x.key, x.item.value = slices.Clone(b.Key), nil
+				list = append(list, x)
+			}
+			return true
+		})
+		*more = *next < k.Store().AllBuckets()
+		return err
+	})
 	if err != nil {
-		return false, err
+		return nil, 0, err
 	}
-	for _, s := range d.Slots {
-		if s.Key == "" || s.Err != nil || s.Segment {
-			continue
-		}
-		var x entry
-		var now uint32
-		found, err := c.w.look([]byte(s.Key), func(it *entry, k *objstore.Client) { x, now = *it, k.Now() })
-		if err != nil {
-			return false, err
-		}
-		if x.value = nil; found && !f([]byte(s.Key), &x, now) {
-			return false, nil
-		}
-	}
-	return true, nil
+	number, err := c.srv.flushes.Number(context.Background()) // as it is after the reads
+	return slices.DeleteFunc(list, func(x dumped) bool { return x.item.Flush != number }), now, err
 }

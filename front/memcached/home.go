@@ -10,6 +10,7 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/front"
 	"github.com/declock/declock/front/item"
 	"github.com/declock/declock/objstore"
 )
@@ -33,6 +34,7 @@ type home struct {
 	cfg     declock.StoreConfig // of items
 	stores  atomic.Pointer[[2]*declock.Store]
 	inUse   sync.RWMutex // operations have it in common
+	used    front.Lately[objstore.Usage]
 
 	mu   sync.Mutex
 	done objstore.Stats // of stores that were dropped

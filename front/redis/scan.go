@@ -1,13 +1,6 @@
 package redis
 
-import (
-	"strconv"
-
-	"github.com/declock/declock/front/item"
-)
-
-// bucketsOfScan bounds how many buckets a SCAN looks at, if it finds fewer keys than asked for.
-const bucketsOfScan = 512
+import "strconv"
 
 // scan is SCAN. The cursor is the bucket to go on with: they never move, so that a key which is there all the time is found, and seldom twice.
 func (c *conn) scan(args [][]byte) error {
@@ -43,22 +36,17 @@ func (c *conn) scan(args [][]byte) error {
 	if x == nil {
 		return nil
 	}
-	keys, cursor, err := c.look(x, cursor, int(count))
+	keys, cursor, err := x.Scan(c.srv.ops, cursor, int(count), nil)
 	if err != nil {
 		c.failed(err)
 		return nil
 	}
+	if cursor >= x.Buckets() {
+		cursor = 0
+	}
 	n := 0
 	for _, k := range keys {
-		if !strings || pattern != nil && !matches(pattern, k) {
-			continue
-		}
-		found, err := x.View(c.srv.ops, k, func(item.Item) {})
-		if err != nil {
-			c.failed(err)
-			return nil
-		}
-		if found {
+		if strings && (pattern == nil || matches(pattern, k)) {
 			keys[n] = k
 			n++
 		}
@@ -70,21 +58,6 @@ func (c *conn) scan(args [][]byte) error {
 		c.bulk(k)
 	}
 	return nil
-}
-
-// look returns the keys in the buckets from a cursor on, until there are enough, and where to go on.
-func (c *conn) look(x *item.Items, cursor uint64, enough int) (keys [][]byte, next uint64, err error) {
-	all := x.Buckets()
-	for looks := max(bucketsOfScan, enough); looks > 0 && cursor < all && len(keys) < enough; looks-- {
-		if keys, err = x.Scan(c.srv.ops, cursor, keys); err != nil {
-			return nil, 0, err
-		}
-		cursor++
-	}
-	if cursor >= all {
-		cursor = 0
-	}
-	return keys, cursor, nil
 }
 
 // dbSize answers how many keys there are, about.

@@ -3,6 +3,7 @@ package redis
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/declock/declock"
@@ -59,4 +60,32 @@ func TestDBSizeOfFew(t *testing.T) {
 	c.want("DBSIZE", ":300")
 	c.want("FLUSHALL", "OK")
 	c.want("DBSIZE", ":0")
+}
+
+// A pass of SCAN over a store that is nearly empty takes few calls, each of which is bounded, however many items the store is made for.
+func TestScanOfEmpty(t *testing.T) {
+	cluster := openCluster(t)
+	s, err := New(Options{})
+	if err == nil {
+		err = s.Attach(cluster, declock.StoreConfig{Objects: 400_000})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := s.store.Load().items.Buckets() * 64 // at least
+	c := dial(t, listenFor(t, s))
+	for _, keys := range []int{0, 3} {
+		for i := range keys {
+			c.want(fmt.Sprintf("SET key%d v", i), "OK")
+		}
+		calls, found := 0, 0
+		for cursor := "0"; calls == 0 || cursor != "0"; calls++ {
+			c.send(request("SCAN", cursor))
+			part := strings.Fields(strings.NewReplacer("*[", "", "]", "").Replace(c.answer()))
+			cursor, found = part[0], found+len(part)-1
+		}
+		if found != keys || calls > 60 || calls < int(index>>20) {
+			t.Errorf("%d calls find %d of %d keys in an index of more than %d bytes", calls, found, keys, index)
+		}
+	}
 }
