@@ -233,6 +233,23 @@ func TestCopyNumber(t *testing.T) {
 	wantErr(t, "copy", handle.CopyNumber(cas.New(x.port(0), cas.Config{}), x.add(), o), memory.ErrReplicated)
 }
 
+// What clients count their uniques from is copied: a client of after a promotion of the new backup has none that one of before the copy has.
+func TestCopyHasUniques(t *testing.T) {
+	x := newCopyWorld(t, 20)
+	seen := map[uint64]bool{x.c.uniques[0].next: true}
+	for i := range 3 {
+		seen[x.client(i%2, x.s).uniques[0].next] = true
+	}
+	to := x.add()
+	wantErr(t, "copy", handle.CopyNumber(cas.New(x.port(0), cas.Config{}), to, handle.CopyOptions{Use: func(_ *memory.Entry, f func(handle.Copied) error) error { return f(x.s) }}), nil)
+	x.inSync(to)
+	for range 3 {
+		if u := x.client(0, x.open(0, x.cfg)).uniques[0].next; seen[u] {
+			t.Errorf("unique %#x again", u)
+		}
+	}
+}
+
 // A copy that was begun in another epoch is worth nothing, and writes nothing.
 func TestCopyInAnotherEpoch(t *testing.T) {
 	x := newCopyWorld(t, 20)
