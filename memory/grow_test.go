@@ -213,6 +213,40 @@ func TestGrowFollowsAChange(t *testing.T) {
 	}
 }
 
+// What is kept at the end of the region stays in one piece, however runs come and go before it: it can be had whole, and by the first runs of an entry.
+func TestKeepIsInOnePiece(t *testing.T) {
+	h := newHeap(t)
+	page := h.r.PageSize()
+	keep := 8 * page
+	g := memory.Growth{Size: page, Reserve: keep, Keep: keep}
+	var runs []memory.Run
+	for {
+		x, err := h.r.Grow(h.p, &h.e, g)
+		if err != nil {
+			want(t, err, memory.ErrNoSpace)
+			break
+		}
+		runs = append(runs, x)
+	}
+	for i := 1; i < 16; i += 2 {
+		want(t, h.r.Shrink(h.p, &h.e, runs[i]), nil)
+	}
+	g.Size = 2 * page
+	for _, g.High = range []bool{false, true} {
+		if x, err := h.r.Grow(h.p, &h.e, g); !errors.Is(err, memory.ErrNoSpace) {
+			t.Errorf("%+v of what is kept, %v", x, err)
+		}
+	}
+	_, _, err := h.r.Create(h.p, memory.Spec{Name: "later", Kind: memory.KindStore, Size: keep - 2*page})
+	want(t, err, nil)
+	for range 8 { // what is free before it comes first
+		x, err := h.r.Grow(h.p, &h.e, memory.Growth{Size: page})
+		if want(t, err, nil); x.Off >= h.r.Size()-keep {
+			t.Errorf("a page at %#x, while others are free before what is kept", x.Off)
+		}
+	}
+}
+
 // A tablePort counts READs of the page table.
 type tablePort struct {
 	fabric.Port

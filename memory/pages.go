@@ -284,7 +284,7 @@ func (r *Region) Pages(port fabric.Port) (*Pages, error) {
 	return c.sound()
 }
 
-// reserveShare is which part of a region stores and trees leave to what is made later.
+// reserveShare is which part of a region stores and trees leave to what is made later: so many bytes, and at the end of the region, so that they are side by side (Growth.Keep).
 const reserveShare = 64
 
 // Reserve returns how many bytes stores and trees leave for root entries that are made later, so that a full one keeps no client from making another.
@@ -506,6 +506,7 @@ type Growth struct {
 	Size    uint64 // bytes: it is rounded up to pages
 	Limit   uint64 // of all runs of the entry, in bytes, without the entry's own memory; 0 is none
 	Reserve uint64 // bytes that must be left to others
+	Keep    uint64 // so many at the end of the region are left to others, but for the first runs of the entry
 	End     uint64 // the run ends at this offset at most; 0 is the end of the region
 	High    bool   // it is to lie as far behind as there is room: it will stay long
 }
@@ -516,18 +517,19 @@ func (r *Region) Grow(port fabric.Port, e *Entry, g Growth) (Run, error) {
 	if g.Size == 0 || e.Addr.MN() != r.mn {
 		return Run{}, fmt.Errorf("memory: bad growth: %d bytes for %q", g.Size, e.Name)
 	}
-	return r.take(port, taking{owner: e.slot + 1, size: g.Size, limit: g.Limit, reserve: g.Reserve, end: g.End, high: g.High, entry: e})
+	return r.take(port, taking{owner: e.slot + 1, size: g.Size, limit: g.Limit, reserve: g.Reserve, keep: g.Keep, end: g.End, high: g.High, entry: e})
 }
 
 // A taking is a request for pages.
 type taking struct {
-	owner               int
-	size, align         uint64
-	limit, reserve, end uint64
-	high                bool
-	entry               *Entry    // whose it is, if it is published; it must still be there
-	slot                int       // else, if claim is not 0: whose slot
-	claim               claimWord // that must still be there
+	owner          int
+	size, align    uint64
+	limit, reserve uint64
+	keep, end      uint64
+	high           bool
+	entry          *Entry    // whose it is, if it is published; it must still be there
+	slot           int       // else, if claim is not 0: whose slot
+	claim          claimWord // that must still be there
 }
 
 func (r *Region) take(port fabric.Port, t taking) (Run, error) {
@@ -565,7 +567,8 @@ func (r *Region) take(port fabric.Port, t taking) (Run, error) {
 		if t.end != 0 {
 			end = int(min(t.end>>l.pageShift, uint64(end)))
 		}
-		if t.entry != nil && (uint64(p.owned(t.owner))+n)*page <= t.entry.Length+page+t.reserve/16 {
+		early := t.entry != nil && (uint64(p.owned(t.owner))+n)*page <= t.entry.Length+page+t.reserve/16
+		if early {
 			t.reserve = 0 // the first runs of a small store or tree: it is useless without any
 		}
 		if n*page+t.reserve > uint64(free)*page {
@@ -577,14 +580,12 @@ func (r *Region) take(port fabric.Port, t taking) (Run, error) {
 				return Run{}, fmt.Errorf("%w: %d bytes taken, limit of %d", ErrNoSpace, have*page, t.limit)
 			}
 		}
-		first := -1
-		if t.high {
-			first = p.last(int(n), end)
-		} else {
-			first = p.find(int(n), max(1, int(t.align/page)), end)
+		first := p.place(&t, int(n), min(end, l.pages-int(t.keep/page)))
+		if first < 0 && early {
+			first = p.place(&t, int(n), end)
 		}
 		if first < 0 {
-			return Run{}, fmt.Errorf("%w: %v: want %d bytes side by side, %d are left", ErrNoSpace, r.mn, t.size, uint64(free)*page)
+			return Run{}, fmt.Errorf("%w: %v: want %d bytes side by side, %d are left, %d of them in one piece", ErrNoSpace, r.mn, t.size, uint64(free)*page, uint64(p.longest())*page)
 		}
 		ok, err := c.begin(p, t.owner, first, int(n))
 		if ok {
@@ -594,6 +595,26 @@ func (r *Region) take(port fabric.Port, t taking) (Run, error) {
 			return Run{}, err
 		}
 	}
+}
+
+// place returns the first of n free pages for what is to be taken, before end; -1: there are none.
+func (p *Pages) place(t *taking, n, end int) int {
+	if t.high {
+		return p.last(n, end)
+	}
+	return p.find(n, max(1, int(t.align>>p.r.plan.pageShift)), end)
+}
+
+// longest returns how many free pages there are side by side, at most.
+func (p *Pages) longest() (most int) {
+	have := 0
+	for _, w := range p.words[p.r.plan.heap:] {
+		if have++; w.owner() != ownerFree {
+			have = 0
+		}
+		most = max(most, have)
+	}
+	return most
 }
 
 // taken returns the run that a change after p has made.

@@ -2,6 +2,7 @@ package objstore
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/declock/declock/fabric/sim"
@@ -114,6 +115,28 @@ func TestAFullStoreLeavesRoom(t *testing.T) {
 	}
 	_, _, err := r.Create(c.port, memory.Spec{Name: "locks", Kind: memory.KindLocks, Size: 33792})
 	wantErr(t, "create", err, nil)
+}
+
+// What a store that is full of objects of many sizes leaves is side by side: another finds room for its index, and for objects.
+func TestAFullStoreOfManySizesLeavesRoom(t *testing.T) {
+	for seed := range uint64(4) {
+		w := newWorld(t, sim.Config{Seed: seed, NIC: sim.Ideal()}, 1, 32<<20, 1)
+		cfg := w.config()
+		c := w.client(0, w.open(0, cfg))
+		r := rand.New(rand.NewPCG(seed, 0))
+		for i := range 1500 {
+			wantErr(t, "set", c.Set(keyOf(i), make([]byte, 100<<r.IntN(13)), Options{}), nil)
+		}
+		cfg.Name, cfg.Objects = "other", 8000
+		other := w.client(0, w.open(0, cfg))
+		if size := other.s.geo.tableSize(); size < 200<<10 || size > c.s.h.Parts[0].Region.Reserve() {
+			t.Fatalf("an index of %d bytes", size)
+		}
+		for i := range 1000 {
+			wantErr(t, "set in the other", other.Set(keyOf(i), b("value"), Options{}), nil)
+		}
+		w.c.Close()
+	}
 }
 
 // A compute node that has not looked since the store was dropped, and needs more memory for it, hears that it has been dropped.

@@ -203,6 +203,7 @@ func (h *Heap) lots(p *memory.Pages, want uint8, random bool) (list []lot) {
 		return nil
 	}
 	need, page := h.RunSize(want), h.cfg.Region.PageSize()
+	kept := h.kept()
 	room := p.Free() - min(p.Free(), h.cfg.Reserve) // what the entry may take besides
 	if h.cfg.Limit != 0 {
 		have := p.Owned(h.cfg.Entry) - (h.cfg.Entry.Length+page-1)/page*page
@@ -226,7 +227,7 @@ func (h *Heap) lots(p *memory.Pages, want uint8, random bool) (list []lot) {
 		x := lot{}
 		from, to := runs[i].Off, runs[i].Off
 		for ; from > h.cfg.Region.HeapOffset(); from -= page {
-			if _, free := p.Owner(from-page, h.cfg.Entry); !free || to-from >= need {
+			if _, free := p.Owner(from-page, h.cfg.Entry); !free || to-from >= need || from-page >= kept {
 				break
 			}
 		}
@@ -237,7 +238,7 @@ func (h *Heap) lots(p *memory.Pages, want uint8, random bool) (list []lot) {
 				j++
 				continue
 			}
-			if _, free := p.Owner(to, h.cfg.Entry); !free {
+			if _, free := p.Owner(to, h.cfg.Entry); !free || to >= kept {
 				break
 			}
 			to += page
@@ -247,6 +248,18 @@ func (h *Heap) lots(p *memory.Pages, want uint8, random bool) (list []lot) {
 		}
 	}
 	return list
+}
+
+// kept returns where the memory begins, at the end of the region, of which this entry takes none: but runs that it has there, as its first ones, become others of it.
+func (h *Heap) kept() uint64 {
+	page := h.cfg.Region.PageSize()
+	return (h.cfg.Region.Size()/page - h.cfg.Reserve/page) * page
+}
+
+// inKept reports whether some of a lot is there.
+func (h *Heap) inKept(x *lot) bool {
+	last := x.runs[len(x.runs)-1]
+	return last.Off+last.Size > h.kept()
 }
 
 // weigh finds out how much of a lot is in use, as far as this compute node knows: all is set if it was looked at whole. If nothing may be
@@ -277,6 +290,7 @@ func (h *Heap) weigh(w *Worker, x *lot, none bool) error {
 
 // collect takes all blocks of a lot and gives its pages back. It returns false if others have some of them.
 func (h *Heap) collect(w *Worker, x *lot, evict Evict) (bool, error) {
+	w.kept = h.inKept(x)
 	for i := range x.runs {
 		got, same, err := h.takeFree(w, &x.runs[i])
 		if err != nil || !same {

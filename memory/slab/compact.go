@@ -48,6 +48,7 @@ func (h *Heap) collectTogether(w *Worker, x *lot, move Evict) (bool, error) {
 		}
 		return false, err
 	}
+	w.kept = h.inKept(x)
 	for i := range x.runs {
 		var same bool
 		var err error

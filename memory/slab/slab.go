@@ -105,6 +105,7 @@ type Worker struct {
 	batch     [Batch]uint64 // blocks that leave a list
 	collected bool          // it has just made room
 	before    uint64        // bytes of the region that were free before
+	kept      bool          // some of the room is in what is kept for others
 }
 
 // Open gets the Worker buffers, and Close frees them.
@@ -573,15 +574,18 @@ func (h *Heap) full(class uint8, stamp uint64) bool {
 
 // grow takes a run of the region, unless that is full.
 func (h *Heap) grow(w *Worker, class uint8, stamp uint64) (memory.Run, error) {
-	size, reserve := h.RunSize(class), h.cfg.Reserve
+	size, reserve, keep := h.RunSize(class), h.cfg.Reserve, h.cfg.Reserve
 	if w.collected {
 		// Another entry may have used some of the reserve: what this one gave back it may have again.
 		reserve = min(reserve, w.before)
+		if w.kept {
+			keep = 0
+		}
 	}
 	if h.full(class, stamp) {
 		return memory.Run{}, memory.ErrNoSpace
 	}
-	x, err := h.cfg.Region.Grow(w.Path(), h.cfg.Entry, memory.Growth{Size: size, Limit: h.cfg.Limit, Reserve: reserve, End: h.cfg.End, High: h.fixed(class)})
+	x, err := h.cfg.Region.Grow(w.Path(), h.cfg.Entry, memory.Growth{Size: size, Limit: h.cfg.Limit, Reserve: reserve, Keep: keep, End: h.cfg.End, High: h.fixed(class)})
 	if err != nil && x.Size > 0 {
 		h.postpone(w, x, x.Size, err)
 		return memory.Run{}, err

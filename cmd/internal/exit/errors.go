@@ -211,7 +211,7 @@ var hints = []struct {
 	{verbs.ErrLost, "Is the memory node up, and does the network let us reach its control service?"},
 	{shm.ErrInUse, "\"declock status\" shows which process uses it; take another name or number, or stop that process."},
 	{shm.ErrNoSpace, "Ask for less with --size, free some memory, or take another place with --dir."},
-	{memory.ErrNoSpace, "Give the memory node more with --size."},
+	{memory.ErrNoSpace, "\"declock inspect roots\" shows what takes it: \"declock drop\" gives memory back, a flush does not. Or give the memory node more with --size."},
 	{objstore.ErrNoSpace, "Give the memory node more with --size."},
 	{shm.ErrFormat, "\"declock clean NAME\" removes what a crashed cluster left; or take another name."},
 	{memory.ErrParams, "Start the memory node with the parameters that its memory has, or remove that with \"declock clean NAME\"."},
