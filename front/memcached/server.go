@@ -101,6 +101,9 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
+// MaxMemory returns how much memory connections have together, about, when clients have the server hold as much as it lets them: an item that arrives, and answers of as much, each.
+func (s *Server) MaxMemory() int64 { return int64(s.o.MaxConns) * 2 * int64(s.o.MaxItem) }
+
 // Attach gives the server a cluster to serve the store of, which it opens; or makes, as cfg says. As many requests are worked on at a time as the cluster has
 // sessions (declock.WithSessions).
 func (s *Server) Attach(c *declock.Cluster, cfg declock.StoreConfig) error {

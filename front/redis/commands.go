@@ -1,9 +1,12 @@
 package redis
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"github.com/declock/declock/objstore"
 )
 
 // A command is one that clients may ask for.
@@ -177,7 +180,7 @@ func (c *conn) command(args [][]byte) error {
 	if k != nil && k.flags == container && len(args) > 1 {
 		sub := c.lookup(args[0], args[1])
 		if sub == nil {
-			c.fail("ERR unknown subcommand '" + string(args[1][:min(len(args[1]), 128)]) + "'. Try " + strings.ToUpper(k.name) + " HELP.")
+			c.fail("ERR unknown subcommand '" + string(text(args[1], 128)) + "'. Try " + strings.ToUpper(k.name) + " HELP.")
 			return nil
 		}
 		k = sub
@@ -197,22 +200,51 @@ func (c *conn) command(args [][]byte) error {
 	}
 	c.srv.counted.calls[k.number].Add(1)
 	c.now = k
+	if wrong := k.refuses(args, c.srv.most()); wrong != "" {
+		c.fail(wrong)
+		return nil
+	}
 	return k.do(c, args)
 }
 
 // admits reports whether a request for the command may have so many arguments, with its name.
 func (k *command) admits(n int) bool { return n == k.arity || k.arity < 0 && n >= -k.arity }
 
+// refuses returns what is wrong with one of many keys, or one of many values: then nothing is done of the request, for an error says so.
+func (k *command) refuses(args [][]byte, most int) (wrong string) {
+	if k.last >= 0 {
+		return "" // there is one key, for the store to look at
+	}
+	for i := k.first; i < len(args); i += k.step {
+		if n := len(args[i]); n == 0 || n > objstore.MaxKey {
+			return badKey
+		}
+		if k.step == 2 && i+1 < len(args) && len(args[i+1]) > most {
+			return tooLong
+		}
+	}
+	return ""
+}
+
+// text returns an argument for the text of an error: up to a zero byte, as Redis does, and bounded.
+func text(arg []byte, most int) []byte {
+	arg = arg[:min(len(arg), most)]
+	if i := bytes.IndexByte(arg, 0); i >= 0 {
+		arg = arg[:i]
+	}
+	return arg
+}
+
 // unknown says that there is no such command, as Redis does.
 func (c *conn) unknown(args [][]byte) {
 	const most = 128
 	var b strings.Builder
 	b.WriteString("ERR unknown command '")
-	b.Write(args[0][:min(len(args[0]), most)])
+	b.Write(text(args[0], most))
 	b.WriteString("', with args beginning with: ")
 	for begin, i := b.Len(), 1; i < len(args) && b.Len()-begin < most; i++ {
 		b.WriteByte('\'')
-		b.Write(args[i][:min(len(args[i]), most-(b.Len()-begin))])
+		b.Write(text(args[i], most-(b.Len()-begin)))
 		b.WriteString("' ")
 	}
 	c.fail(b.String())

@@ -345,7 +345,7 @@ func (c *conn) failed(err error) {
 	case errors.Is(err, objstore.ErrValueSize):
 		c.fail(tooLong)
 	case errors.Is(err, objstore.ErrKeySize):
-		c.fail("ERR a key has 1 to 250 bytes here")
+		c.fail(badKey)
 	case errors.Is(err, errDetached):
 		c.fail("TRYAGAIN this server is not a member of the cluster at the moment")
 	case errors.Is(err, fabric.ErrUnknownOutcome), errors.Is(err, fabric.ErrClosed), errors.Is(err, fabric.ErrFenced), errors.Is(err, context.Canceled):
@@ -361,6 +361,7 @@ func (c *conn) failed(err error) {
 
 const (
 	tooLong     = "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
+	badKey      = "ERR a key has 1 to 250 bytes here"
 	syntaxError = "ERR syntax error"
 	notInteger  = "ERR value is not an integer or out of range"
 )

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/objstore"
 )
 
 func TestBasics(t *testing.T) {
@@ -169,4 +170,41 @@ func TestOneAnswerWhenFull(t *testing.T) {
 	c.want("PERSIST n", ":1")
 	c.want("GET n", "1")
 	c.want("GET new", "nil")
+}
+
+// A request with a key or a value that there cannot be does nothing, wherever in it that is: an error says so.
+func TestBadKeyAmongMany(t *testing.T) {
+	_, address := startServer(t, openCluster(t), Options{MaxValue: 100})
+	c := dial(t, address)
+	c.want("SET k1 1", "OK")
+	c.want("SET k3 3", "OK")
+	long, large := strings.Repeat("k", objstore.MaxKey+1), strings.Repeat("v", 101)
+	for _, args := range [][]string{{"DEL", "k1", ""}, {"DEL", "k1", long, "k3"}, {"UNLINK", "k1", ""}, {"EXISTS", "k1", ""}, {"TOUCH", "k1", long}, {"MGET", "k1", "", "k3"},
+		{"MSET", "k1", "2", "", "2"}, {"MSET", "k2", "2", long, "2"}} {
+		if got := c.do(args...); got != "-"+badKey {
+			t.Errorf("%.40q is answered %q", args, got)
+		}
+	}
+	if got := c.do("MSET", "k2", "2", "k1", large); got != "-"+tooLong {
+		t.Errorf("MSET with a large value is answered %q", got)
+	}
+	c.want("MGET k1 k2 k3", "*[1 nil 3]")
+}
+
+// An argument in the text of an error ends at a zero byte, as Redis 7.0.15 has it.
+func TestZeroByteInError(t *testing.T) {
+	_, address := startServer(t, openCluster(t), Options{})
+	c := dial(t, address)
+	for _, x := range []struct {
+		want string
+		args []string
+	}{
+		{"-ERR unknown command 'fo', with args beginning with: 'a' 'c' ", []string{"fo\x00o", "a\x00b", "c"}},
+		{"-ERR unknown subcommand 'x'. Try CLIENT HELP.", []string{"client", "x\x00y"}},
+		{"-ERR Unsupported option q", []string{"expire", "k", "10", "q\x00r"}},
+	} {
+		if got := c.do(x.args...); got != x.want {
+			t.Errorf("%q is answered %q, want %q", x.args, got, x.want)
+		}
+	}
 }

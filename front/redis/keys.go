@@ -211,7 +211,7 @@ func expireOptions(args [][]byte) (options int, wrong string) {
 		case is(a, "LT"):
 			options |= expireLT
 		default:
-			return 0, fmt.Sprintf("ERR Unsupported option %s", a)
+			return 0, fmt.Sprintf("ERR Unsupported option %s", text(a, len(a)))
 		}
 	}
 	switch {

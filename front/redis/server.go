@@ -100,6 +100,12 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
+// idleMemory is what a connection has that counts for nothing in Options.MaxBuffers, mostly.
+const idleMemory = 16 << 10
+
+// MaxMemory returns how much memory connections have together, about, when clients have the server hold as much as it lets them.
+func (s *Server) MaxMemory() int64 { return s.o.MaxBuffers + int64(s.o.MaxConns)*idleMemory }
+
 // attachTimeout bounds the opening of the stores.
 const attachTimeout = 10 * time.Second
 

@@ -77,6 +77,7 @@ func RunCN(ctx context.Context, cfg CNConfig, out io.Writer) (err error) {
 	if err = errors.Join(d.serveMemcached(), d.serveRedis()); err != nil {
 		return err
 	}
+	d.limitHeap(ctx)
 	opts := []declock.Option{declock.WithReport(Report(cfg.Log)), declock.WithPolicy(cfg.Policy), declock.WithCopyRate(cfg.CopyRate)}
 	if err = d.join(ctx, cfg.Wait, opts...); err != nil {
 		if ctx.Err() != nil {

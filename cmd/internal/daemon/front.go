@@ -23,6 +23,8 @@ type frontServer interface {
 	Shutdown(context.Context) error
 	Counters() front.Counters
 	StoreStats() objstore.Stats
+	// MaxMemory is how much memory its clients can have it hold, about.
+	MaxMemory() int64
 }
 
 // A frontEnd is a server of the compute node, and where it listens.

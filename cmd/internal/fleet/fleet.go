@@ -123,10 +123,17 @@ func Launch(ctx context.Context, cfg Config) (*Fleet, error) {
 	return f, nil
 }
 
-// ports returns where n compute nodes serve clients of another system: from an address on, or all at any port if that has port 0.
+// ports returns where n compute nodes serve clients of another system: from an address on, or all at any port if that has port 0; or at unix sockets, PATH, PATH.2, PATH.3, and so on.
 func ports(flag, at string, n int) (list []string, err error) {
 	if at == "" {
 		return nil, nil
+	}
+	if strings.Contains(at, "/") { // the path of a unix socket
+		list = append(list, at)
+		for i := 2; i <= n; i++ {
+			list = append(list, fmt.Sprintf("%s.%d", at, i))
+		}
+		return list, nil
 	}
 	host, port, err := net.SplitHostPort(at)
 	var first int
@@ -137,7 +144,7 @@ func ports(flag, at string, n int) (list []string, err error) {
 		err = fmt.Errorf("there are no %d ports from %d on", n, first)
 	}
 	if err != nil {
-		return nil, exit.Errorf(exit.Usage, "--%s %q: want host:port: %w", flag, at, err)
+		return nil, exit.Errorf(exit.Usage, "--%s %q: want host:port, or the path of a unix socket: %w", flag, at, err)
 	}
 	for i := range n {
 		if first == 0 {
