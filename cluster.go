@@ -182,9 +182,18 @@ func (c *Cluster) join(ctx context.Context, scheme, rest string, o *options) (fa
 	j := joiners.m[scheme]
 	joiners.Unlock()
 	if j == nil {
-		return nil, fmt.Errorf("%w: %q: unknown fabric %q: one of %s", ErrAddress, scheme+":"+rest, scheme, strings.Join(schemes(), ", "))
+		return nil, fmt.Errorf("%w: %q: unknown fabric %q: one of %s%s", ErrAddress, scheme+":"+rest, scheme, strings.Join(schemes(), ", "), missing(scheme))
 	}
 	return j(ctx, rest)
+}
+
+// missing says which package a program has to import for a fabric.
+func missing(scheme string) string {
+	switch scheme {
+	case "tcp", "verbs":
+		return fmt.Sprintf("; for %s: import _ \"github.com/declock/declock/over%s\"", scheme, scheme)
+	}
+	return ""
 }
 
 // flatParticipants is how many sessions the lock queues of a private cluster have room for

@@ -53,6 +53,7 @@ func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 	if err != nil {
 		return g, err
 	}
+	g.held = make([]Guard, 0, len(sorted))
 	for _, w := range sorted {
 		r := lock.Request{Mode: w.Mode.mode()}
 		if now := s.s.Port().Now(); w.Timeout > 0 && fabric.Time(w.Timeout) < fabric.Forever-now {
@@ -111,8 +112,11 @@ func (g Guards) Token(id LockID) lock.Token {
 	panic(fmt.Sprintf("declock: Token of lock %v, which is not among the %d that are held", id, len(g.held)))
 }
 
-// Unlock releases all of them, in the opposite order. Its error joins those of all; see Guard.Unlock.
+// Unlock releases all of them, in the opposite order. Its error joins those of all; see Guard.Unlock. That of the zero Guards is lock.ErrMisuse.
 func (g Guards) Unlock() error {
+	if g.held == nil {
+		return fmt.Errorf("%w: Unlock of the zero Guards", lock.ErrMisuse)
+	}
 	if g.w != nil && g.unlocked.Swap(true) { // the session may be another goroutine's by now
 		return errUnlocked
 	}

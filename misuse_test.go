@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/btree"
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/hier"
 	"github.com/declock/declock/lock"
@@ -188,5 +189,71 @@ func TestCloseWithALockOfOtherCode(t *testing.T) {
 	}
 	if err := s.Close(); !errors.Is(err, declock.ErrHeld) || !strings.Contains(err.Error(), l.At(0).String()) {
 		t.Errorf("Close: %v", err)
+	}
+}
+
+// An address of a fabric that the program does not import says what to import.
+func TestOpenWithoutItsImport(t *testing.T) {
+	for scheme, want := range map[string]string{"tcp": "declock/overtcp", "verbs": "declock/oververbs"} {
+		_, err := declock.Open(t.Context(), scheme+"://127.0.0.1:1/x")
+		if !errors.Is(err, declock.ErrAddress) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", scheme, err)
+		}
+	}
+}
+
+// The zero Guards are none, as the zero Guard; those of no locks are.
+func TestUnlockOfTheZeroGuards(t *testing.T) {
+	c, _ := open(t)
+	if err := (declock.Guards{}).Unlock(); !errors.Is(err, lock.ErrMisuse) {
+		t.Errorf("the zero Guards: %v", err)
+	}
+	g, err := c.LockAll(t.Context())
+	if err == nil {
+		err = g.Unlock()
+	}
+	if err != nil {
+		t.Errorf("no locks: %v", err)
+	}
+}
+
+// A scan says what is wrong with it: a limit below 0, a second loop after the first has come to the end, a context that has ended, which is no wait for a lock.
+func TestScanThatCannotBe(t *testing.T) {
+	c, _ := open(t)
+	tree, err := c.Tree(t.Context(), "t", declock.TreeConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []string{"a", "b", "c"} {
+		if err := tree.Put(t.Context(), []byte(k), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func(s *declock.TreeScan, most int) (n int) {
+		for range s.All() {
+			if n++; n == most {
+				break
+			}
+		}
+		return n
+	}
+	s := tree.Scan(t.Context(), btree.Range{Limit: -1})
+	if n := count(s, 9); n != 0 || !errors.Is(s.Err(), btree.ErrConfig) {
+		t.Errorf("at most -1 keys: %d, %v", n, s.Err())
+	}
+	for _, limit := range []int{0, 3} {
+		s = tree.Scan(t.Context(), btree.Range{Limit: limit})
+		if n := count(s, 2) + count(s, 9); n != 3 || s.Err() != nil {
+			t.Errorf("limit %d, in two loops: %d, %v", limit, n, s.Err())
+		}
+		if n := count(s, 9); n != 0 || !errors.Is(s.Err(), lock.ErrMisuse) {
+			t.Errorf("limit %d, after the end: %d, %v", limit, n, s.Err())
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s = tree.Scan(ctx, btree.Range{})
+	if n := count(s, 9); n != 0 || !errors.Is(s.Err(), context.Canceled) || !errors.Is(s.Err(), lock.ErrCanceled) || strings.Contains(s.Err().Error(), "waiting") {
+		t.Errorf("its context has ended: %d, %v", n, s.Err())
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 
 	"github.com/declock/declock/btree"
+	"github.com/declock/declock/lock"
 )
 
 // A TreeScan goes through a part of a tree: see [Tree.Scan].
@@ -15,6 +17,9 @@ type TreeScan struct {
 	ctx context.Context
 	r   btree.Range // what is left
 	err error
+
+	limited bool // Limit has been given; 0 is that nothing is left then
+	over    bool // a loop has come to the end
 }
 
 // Pages of a TreeScan, in entries and in bytes.
@@ -36,7 +41,7 @@ const (
 // returned, once, and none that never was. Keys and values are the caller's own.
 func (t *Tree) Scan(ctx context.Context, r btree.Range) *TreeScan {
 	r.From, r.To = bytes.Clone(r.From), bytes.Clone(r.To)
-	return &TreeScan{t: t, ctx: ctx, r: r}
+	return &TreeScan{t: t, ctx: ctx, r: r, limited: r.Limit != 0}
 }
 
 // Prefix returns the range of all keys that begin with a prefix. For descending order exchange From and To.
@@ -46,9 +51,14 @@ func (t *Tree) Prefix(prefix []byte) btree.Range {
 	return btree.Range{From: bytes.Clone(prefix), To: last}
 }
 
-// All returns what is left of the scan. A loop that breaks leaves the rest to the next one.
+// All returns what is left of the scan. A loop that breaks leaves the rest to the next one. After one that has come to the end there is no other: it has no keys, and Err is
+// lock.ErrMisuse.
 func (s *TreeScan) All() iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
+		if s.over {
+			s.err = fmt.Errorf("%w: All of a scan that has ended: Tree.Scan begins another", lock.ErrMisuse)
+			return
+		}
 		var page []entry
 		for size, more := firstPage, true; more; size = min(4*size, lastPage) {
 			if page, more, s.err = s.page(page[:0], size); s.err != nil {
@@ -56,16 +66,16 @@ func (s *TreeScan) All() iter.Seq2[[]byte, []byte] {
 			}
 			for _, e := range page {
 				s.r.FromOpen, s.r.From = true, append(s.r.From[:0], e.key...) // a copy: the loop's body may change its key
-				if s.r.Limit > 0 {
-					if s.r.Limit--; s.r.Limit == 0 {
-						s.r.Limit, more = -1, false
-					}
+				if s.limited {
+					s.r.Limit--
+					more = more && s.r.Limit > 0
 				}
 				if !yield(e.key, e.value) {
 					return
 				}
 			}
 		}
+		s.over = true
 	}
 }
 
@@ -98,10 +108,12 @@ type entry struct{ key, value []byte }
 
 // page appends the next entries, and reports whether there may be more behind them.
 func (s *TreeScan) page(list []entry, size int) (_ []entry, more bool, err error) {
-	if s.r.Limit < 0 {
+	switch {
+	case s.r.Limit < 0:
+		return list, false, fmt.Errorf("%w: a range of at most %d keys", btree.ErrConfig, s.r.Limit)
+	case s.limited && s.r.Limit == 0:
 		return list, false, nil
-	}
-	if s.r.Limit > 0 {
+	case s.limited:
 		size = min(size, s.r.Limit)
 	}
 	r := s.r

@@ -16,8 +16,16 @@ type Range struct {
 	FromOpen, ToOpen bool
 	// Descending begins with the greatest key.
 	Descending bool
-	// Limit is how many keys are returned at most; 0 is all.
+	// Limit is how many keys are returned at most; 0 is all. Less is ErrConfig.
 	Limit int
+}
+
+// check refuses what makes no sense.
+func (r *Range) check() error {
+	if r.Limit < 0 {
+		return fmt.Errorf("%w: a range of at most %d keys", ErrConfig, r.Limit)
+	}
+	return nil
 }
 
 // An Iterator returns keys in order, with their values. It takes no locks. Each leaf is read as it is at one
@@ -63,7 +71,7 @@ func (it *Iterator) Reset(r Range) {
 		it.to = append(it.to[:0], r.To...)
 		it.r.To = it.to
 	}
-	it.begun, it.ended, it.count, it.err = false, false, 0, nil
+	it.begun, it.ended, it.count, it.err = false, false, 0, r.check()
 	it.key, it.value = nil, nil
 	if it.t != it.c.t {
 		it.free()

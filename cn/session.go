@@ -258,12 +258,22 @@ func (s *Session) clearInterrupt() {
 // Ended returns the error of what a context ended: it wraps lock.ErrCanceled, the context's error and its cause; if that
 // is a deadline that has passed, lock.ErrTimeout too.
 func Ended(ctx context.Context) error {
-	err := fmt.Errorf("%w: %w", lock.ErrCanceled, ctx.Err())
+	e := &ended{text: "declock: ended by its context: " + ctx.Err().Error(), of: []error{lock.ErrCanceled, ctx.Err()}}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = fmt.Errorf("%w: %w", err, lock.ErrTimeout)
+		e.of = append(e.of, lock.ErrTimeout)
 	}
 	if cause := context.Cause(ctx); cause != ctx.Err() {
-		err = fmt.Errorf("%w: %w", err, cause)
+		e.text += ": " + cause.Error()
+		e.of = append(e.of, cause)
 	}
-	return err
+	return e
 }
+
+// ended is the error of what a context has ended: the wait for a lock, or another operation, of which the texts of package lock do not speak.
+type ended struct {
+	text string
+	of   []error
+}
+
+func (e *ended) Error() string   { return e.text }
+func (e *ended) Unwrap() []error { return e.of }

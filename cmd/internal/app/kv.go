@@ -70,6 +70,9 @@ func (s *shell) sub(kind string, cmd *cli.Command, do func(l *looking, c *cli.Co
 	cmd.Flags = append(s.net.Flags("`ADDRESS` of the cluster, as "+scheme.Forms()), &cli.StringFlag{Name: kind, Usage: "`NAME` of the " + kind, Value: def, Destination: &s.name})
 	cmd.Flags = append(cmd.Flags, flags...)
 	cmd.Action = func(c *cli.Context) error {
+		if kind == "store" && c.NArg() > 0 && c.Args().First() == "" {
+			return command.Usage(c, "a key of a store has 1 to %d bytes", objstore.MaxKey)
+		}
 		return failedKeys(s.look(c, func(l *looking) error {
 			err := do(l, c)
 			if errors.Is(err, memory.ErrNotFound) || errors.Is(err, objstore.ErrNotFound) || errors.Is(err, btree.ErrNotFound) {
