@@ -200,7 +200,7 @@ func (c *conn) command(args [][]byte) error {
 	}
 	c.srv.counted.calls[k.number].Add(1)
 	c.now = k
-	if wrong := k.refuses(args, c.srv.most()); wrong != "" {
+	if wrong := k.refuses(args); wrong != "" {
 		c.fail(wrong)
 		return nil
 	}
@@ -210,17 +210,14 @@ func (c *conn) command(args [][]byte) error {
 // admits reports whether a request for the command may have so many arguments, with its name.
 func (k *command) admits(n int) bool { return n == k.arity || k.arity < 0 && n >= -k.arity }
 
-// refuses returns what is wrong with one of many keys, or one of many values: then nothing is done of the request, for an error says so.
-func (k *command) refuses(args [][]byte, most int) (wrong string) {
+// refuses returns what is wrong with one of many keys: then nothing is done of the request, for an error says so.
+func (k *command) refuses(args [][]byte) (wrong string) {
 	if k.last >= 0 {
 		return "" // there is one key, for the store to look at
 	}
 	for i := k.first; i < len(args); i += k.step {
 		if n := len(args[i]); n == 0 || n > objstore.MaxKey {
 			return badKey
-		}
-		if k.step == 2 && i+1 < len(args) && len(args[i+1]) > most {
-			return tooLong
 		}
 	}
 	return ""

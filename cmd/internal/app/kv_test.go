@@ -3,7 +3,7 @@ package app
 import (
 	"errors"
 	"io"
-	"strings"
+	"os"
 	"testing"
 
 	"github.com/declock/declock/cmd/internal/command"
@@ -29,7 +29,7 @@ func TestKeysExitCodes(t *testing.T) {
 // A key of no bytes is bad input, which is said before the cluster is looked for: there is none here.
 func TestKeyOfNoBytes(t *testing.T) {
 	for _, args := range [][]string{{"set", "", "v"}, {"get", ""}, {"del", ""}, {"incr", ""}} {
-		a := Declock(&command.Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard})
+		a := Declock(&command.Env{Stdin: os.Stdin, Stdout: io.Discard, Stderr: io.Discard})
 		a.ExitErrHandler = func(*cli.Context, error) {}
 		err := a.Run(append([]string{"declock", "kv", args[0], "--cluster", "shm:no-such-cluster"}, args[1:]...))
 		if got := exit.Of(err); got != exit.Usage {
