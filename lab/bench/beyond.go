@@ -45,7 +45,7 @@ var ideas = []variant{
 // fewIdeas are those that matter where a compute node has one client, which no idea can serve within its node; and the locks that are best there without them.
 var fewIdeas = []variant{
 	{"mcs", dataPlain, "MCS"},
-	{"shift-artifact", dataPlain, "ShiftLock as its authors run it"},
+	{"shift-artifact", dataPlain, "ShiftLock as published, no pauses"},
 	{"declock-tf", dataPlain, "DecLock-TF as in the paper"},
 	{"declock-pf", dataPlain, "DecLock-PF as in the paper"},
 	{"declock-pf+lean", dataPlain, "+ queue READ only when contended"},

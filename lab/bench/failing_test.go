@@ -137,6 +137,59 @@ func TestTransactionsAbort(t *testing.T) {
 	}
 }
 
+// holder is a source of transactions with the same locks, which are held for some time.
+type holder struct {
+	locks []uint32
+	hold  fabric.Time
+	n     int
+}
+
+func (s *holder) Next(list []locktrace.Access) []locktrace.Access {
+	s.n++
+	for _, l := range s.locks {
+		list = append(list, locktrace.Access{Lock: l, Mode: lock.Exclusive})
+	}
+	return list
+}
+
+func (s *holder) think() fabric.Time { return s.hold }
+
+// A transaction with patience gives up when it has waited for so long for one lock, however long all of them take: here for 120 us for one, then for 110 us for another, each time.
+func TestPatience(t *testing.T) {
+	const us = fabric.Microsecond
+	m := Micro{Lock: "dslr", CNs: 1, Clients: 3, Locks: 4, Seed: 1, WarmupNs: 1, WindowNs: 10 * fabric.Millisecond}.WithDefaults()
+	if sorted := (Txn{Trace: "tpcc", Sorted: true, PatienceNs: us}); sorted.Validate(&m) == nil {
+		t.Error("transactions that take their locks in order have patience")
+	}
+	for patience, most := range map[fabric.Time]uint64{200 * us: 4, 60 * us: 1000} {
+		r := Txn{PatienceNs: patience}.run("dslr")
+		r.trace, r.m = "zipf", m
+		of := []*holder{{locks: []uint32{0}, hold: 120 * us}, {locks: []uint32{1}, hold: 230 * us}, {locks: []uint32{0, 1}, hold: 10 * us}}
+		if _, err := r.runWith(context.Background(), 4, func(_, client int) locktrace.Source { return of[client] }); err != nil {
+			t.Fatal(err)
+		}
+		if gaveUp := r.aborts > 4; r.aborts > most || gaveUp != (patience < 110*us) || !gaveUp && of[2].n < 20 {
+			t.Errorf("with a patience of %d ns %d of %d transactions gave up", patience, r.aborts, of[2].n)
+		}
+	}
+}
+
+// Claims of dslr8 on high contention are judged where transactions take locks in their own order, each lock at the patience with which it does most.
+func TestJudgedInOwnOrder(t *testing.T) {
+	row := func(part, lock string, patience, mops float64) Row {
+		return Row{Params: Params{{"part", part}, {"lock", lock}, {"patience_us", patience}}, Metrics: map[string]Estimate{"mops": {Mean: mops, N: 1}, "steady": {Mean: 1, N: 1}}}
+	}
+	rows := Rows{row("high", "dslr", 0, 1), row("high", "cas", 0, 1), row(ownOrder, "dslr", 300, 4), row(ownOrder, "cas", 300, 1), row(ownOrder, "dslr", 1000, 3), row(ownOrder, "cas", 1000, 2)}
+	for _, c := range expDSLR8.Judge(rows) {
+		if c.Text == "high contention: DSLR's throughput over that of cas" && (c.Ours != 2 || c.Verdict != ComesOut) {
+			t.Errorf("DSLR does 4, CAS 2 at its best: %v times, %v", c.Ours, c.Verdict)
+		}
+	}
+	if plot := expDSLR8.Plots(rows)[0]; len(plot.Groups) != 2 || plot.Series[1].XY[1].Y != 2 {
+		t.Errorf("%+v", plot)
+	}
+}
+
 // Clients fail with as many of their transactions as asked for, by chance.
 func TestFailureRates(t *testing.T) {
 	for _, rate := range []float64{0.01, 0.1} {

@@ -211,7 +211,7 @@ func judgeStore(rows Rows) []Claim {
 		lock, name  string
 		faster, cut float64
 	}{{"cas", "CASLock", 35.60, 98.8}, {"dslr+", "DSLR+", 3.33, 30.3}, {"dslr+-overflow", "DSLR+ with the overflowing backoff", 3.33, 30.3},
-		{"shift", "ShiftLock (letter)", 1.48, 79.7}, {"shift-artifact", "ShiftLock (as its authors run it)", 1.48, 79.7}} {
+		{"shift", "ShiftLock (letter)", 1.48, 79.7}, {"shift-artifact", "ShiftLock (as published, no pauses)", 1.48, 79.7}} {
 		claims = append(claims,
 			Claim{Text: "throughput of DecLock-PF over " + c.name + ", up to", Unit: "x", Paper: c.faster, Note: storeFigures(rows, c.lock, "mops")}.UpTo(faster(c.lock), Claim.Near, 1.5),
 			Claim{Text: "p99 cut against " + c.name + ", up to", Unit: "%", Paper: c.cut, Note: storeFigures(rows, c.lock, "p99_us")}.UpTo(sooner(c.lock), Claim.Near, 1.5))

@@ -60,7 +60,7 @@ func TestPapersParameters(t *testing.T) {
 		exp        *Experiment
 		what, want string
 	}{
-		{expDSLR8, "warehouses 16 ", "10 of 20"}, {expDSLR8, "warehouses 160 ", "10 of 20"}, {expDSLR8, "unchecked true", "4 of 20"}, {expDSLR9, "warehouses 160 ", "7 of 35"},
+		{expDSLR8, "warehouses 16 ", "24 of 34"}, {expDSLR8, "warehouses 160 ", "10 of 34"}, {expDSLR8, "unchecked true", "8 of 34"}, {expDSLR8, "sorted true", "20 of 34"}, {expDSLR8, "patience 300000", "7 of 34"}, {expDSLR9, "warehouses 160 ", "7 of 35"},
 		{expTPCC, "mutex true", "10 of 34"}, {expTATP, "mutex true", "16 of 55"}, {expTPCC, "warehouses 5 ", "12 of 34"}, {expTPCC, "artifact true", "30 of 34"},
 		{expDSLR11, "scanNs 20000000", "18 of 18"}, {expDSLR16, fmt.Sprint("word ", uint64(nearMax)), "7 of 9"}, {expShift13, "fails {0.001 true", "4 of 48"},
 	} {

@@ -80,11 +80,11 @@ func judgeSense(rows Rows) (claims []Claim) {
 		{senseDefault, "declock-tf", "cas", "DecLock-TF over CASLock"},
 		{senseDefault, "declock-tf", "dslr+-overflow", "DecLock-TF over DSLR+ with the overflowing backoff"},
 		{senseDefault, "declock-pf", "shift", "DecLock-PF over ShiftLock (letter)"},
-		{senseDefault, "declock-pf", "shift-artifact", "DecLock-PF over ShiftLock (as its authors run it)"},
-		{senseDefault, "declock", "shift-artifact", "declock over ShiftLock (as its authors run it)"},
+		{senseDefault, "declock-pf", "shift-artifact", "DecLock-PF over ShiftLock (as published, no pauses)"},
+		{senseDefault, "declock", "shift-artifact", "declock over ShiftLock (as published, no pauses)"},
 		{senseDefault, "declock", "declock-tf", "declock over DecLock-TF"},
 		{senseDefault, "declock", "declock-pf", "declock over DecLock-PF"},
-		{senseFew, "declock", "shift-artifact", "declock over ShiftLock (as its authors run it)"},
+		{senseFew, "declock", "shift-artifact", "declock over ShiftLock (as published, no pauses)"},
 		{senseTree, "declock-tf", "cas", "Sherman with DecLock (task-fair) over Sherman-NH"},
 		{senseTree, "declock-tf", "sherman", "Sherman with DecLock (task-fair) over Sherman"},
 		{senseTree, "declock", "sherman", "our best DecLock (leaves stay with the lock, writes are deferred) over Sherman (plain)"},
@@ -101,5 +101,5 @@ func judgeSense(rows Rows) (claims []Claim) {
 		claims = append(claims, Claim{Own: true, Text: c.part + ", one constant moved at a time: " + c.text + ", at least", Unit: "x", Sweep: a, Note: note}.AtLeast(a.Least(), 1))
 	}
 	tail := rows.Where("part", senseDefault).Along("declock", "shift-artifact", "constant", "p99_us")
-	return append(claims, Claim{Own: true, Text: senseDefault + ", one constant moved at a time: p99 of declock over ShiftLock's (as its authors run it), at most", Unit: "x", Sweep: tail}.AtMost(tail.Most(), 1.1))
+	return append(claims, Claim{Own: true, Text: senseDefault + ", one constant moved at a time: p99 of declock over ShiftLock's (as published, no pauses), at most", Unit: "x", Sweep: tail}.AtMost(tail.Most(), 1.1))
 }

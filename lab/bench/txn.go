@@ -24,7 +24,9 @@ type txnRun struct {
 	artifact bool
 	// sorted: locks are taken in the order of their numbers. Otherwise in that of the transaction, which gives up after txnPatience, releases all, and begins again.
 	sorted bool
-	mutex  bool // there are no shared holders, as ShiftLock's authors ran CAS and MCS
+	// patience, if not 0, is for how long one that is not sorted waits for a lock before it does so, in place of txnPatience for all of them.
+	patience fabric.Time
+	mutex    bool // there are no shared holders, as ShiftLock's authors ran CAS and MCS
 
 	warehouses  int // of TPC-C; 0: txnWarehouses for each compute node
 	subscribers int // of TATP; 0: txnSubscribers
@@ -470,6 +472,9 @@ func (c *txnClient) begin(list []locktrace.Access) error {
 		deadline = c.l.Port().Now() + txnPatience
 	}
 	for i := range list {
+		if c.r.patience > 0 {
+			deadline = c.l.Port().Now() + c.r.patience
+		}
 		take := c.take
 		if c.due && i == 0 {
 			take = c.takeOrFail

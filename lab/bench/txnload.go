@@ -14,8 +14,10 @@ type Txn struct {
 	Trace    string // "tpcc" or "tatp"
 	Artifact bool   // as the generator of FissLock's and ShiftLock's evaluations draws them; else by the specification
 	// Sorted: locks are taken in the order of their numbers; else in that of the transaction, which gives up after 10 ms.
-	Sorted    bool
-	Exclusive bool // there are no shared holders
+	Sorted bool
+	// PatienceNs is for how long a transaction that is not sorted waits for a lock before it gives up; 0: it has all of its locks after 10 ms, or gives up.
+	PatienceNs fabric.Time
+	Exclusive  bool // there are no shared holders
 	// 0: 100 warehouses for each compute node, 100,000 subscribers.
 	Warehouses, Subscribers int
 	// MNs is among how many memory nodes warehouses, or rows of TATP, are dealt out; 0: 1.
@@ -67,9 +69,10 @@ func (t Txn) Validate(m *Micro) error {
 	for _, of := range []struct {
 		what string
 		ns   fabric.Time
-	}{{"a transaction's hold", t.ThinkNs}, {"the delay between transactions", t.DelayNs}, {"a failure unnoticed", t.NoticedNs}, {"a long reader's hold", t.LongNs}, {"a lease", m.LeaseNs}, {"a lease to ask for", t.AskNs}} {
+	}{{"a transaction's hold", t.ThinkNs}, {"the delay between transactions", t.DelayNs}, {"a failure unnoticed", t.NoticedNs}, {"a long reader's hold", t.LongNs}, {"a lease", m.LeaseNs}, {"a lease to ask for", t.AskNs}, {"a wait for a lock", t.PatienceNs}} {
 		check(of.ns >= 0 && of.ns <= maxTxnNs, "%s of %d ns: want 0 to 10 s", of.what, of.ns)
 	}
+	check(!t.Sorted || t.PatienceNs == 0, "transactions that take their locks in order do not give up: they have no patience")
 	check(!t.LongAsk || t.AskNs > 0 && t.Long > 0, "long readers alone ask for a lease: there are none, or it has no length")
 	if errors.Join(errs...) == nil {
 		errs = append(errs, m.refused(ErrTxn, t.AskNs))
@@ -93,7 +96,7 @@ func (t Txn) Point(m Micro) Point {
 
 // run returns the run of the transactions over a lock.
 func (t Txn) run(lock string) txnRun {
-	r := txnRun{trace: t.Trace, artifact: t.Artifact, sorted: t.Sorted, mutex: t.Exclusive, warehouses: t.Warehouses, subscribers: t.Subscribers, mns: t.MNs,
+	r := txnRun{trace: t.Trace, artifact: t.Artifact, sorted: t.Sorted, patience: t.PatienceNs, mutex: t.Exclusive, warehouses: t.Warehouses, subscribers: t.Subscribers, mns: t.MNs,
 		think: t.ThinkNs, data: t.WithData, delayNs: t.DelayNs, leaseNs: t.AskNs, longAsk: t.LongAsk, unchecked: t.Unchecked, fails: failures{rate: t.FailRate, waiting: t.FailWaiting}}
 	if t.Long > 0 {
 		r.scans, r.scanNs = t.Long, cmp.Or(t.LongNs, scanNs)

@@ -9,7 +9,8 @@
 // all that it reads, though the specification would let it release that; who is looked up by name is one customer, the one in the middle.
 //
 // With Artifact set, transactions are what the generator that FissLock's and ShiftLock's evaluations used makes of them, and so are the numbers of locks: 121 for each
-// warehouse of TPC-C, for partitions of tables, and 680,236 for TATP with 100,000 subscribers:
+// warehouse of TPC-C, for partitions of tables, and 680,236 for TATP with 100,000 subscribers. (ShiftLock's script counts the highest number of a lock plus 1, and
+// the generator's first is 5, so that is 680,231 locks at most there. Here rows are drawn by the first seed with 680,236 in all, from 0.)
 //
 //   - New-Order always has 10 lines, none of another warehouse, and takes partitions of orders one after the other; by the specification
 //     it has 5 to 15 lines, of each 100 one of another warehouse, and orders belong to a district. Of each 100 orders one is taken back.
@@ -20,6 +21,8 @@
 //   - The partitions of a client's orders, and of its payments, are counted from 0 for each client here; there, for each process.
 //   - A subscriber's rows of call forwarding begin at times that follow each other, and after the last of three comes the first; there only the first two follow.
 //   - Types and times are drawn as subscribers are, with the bits of another number set.
+//   - New-Order's customer has bits set of a number from 0 to 1024 here, as NURand of that parameter; there, from 0 to 1023.
+//   - Rows of call forwarding share locks by another hash here: the published one collides for neighbours, and its number can be negative.
 //
 // Source: TPC Benchmark C, revision 5.11; Telecom Application Transaction Processing Benchmark, 2011; published code
 // github.com/SJTU-IPADS/fisslock (experiments/trace_gen), read for its facts; ShiftLock (FAST 2025), section 4.4, for the shares of readers.

@@ -23,7 +23,7 @@ type subscriber struct {
 	forwarding [4][3]uint8 // until when, by type of the facility and by begin; 0: there is none
 }
 
-// populationSeed is the first with which 100,000 subscribers have as many locks as in the traces of ShiftLock's evaluation: rows of access info and facilities are
+// populationSeed is the first with which 100,000 subscribers have as many locks as ShiftLock's evaluation counts in its traces, by the highest number plus 1: rows of access info and facilities are
 // drawn, 2.5 of each for a subscriber.
 const populationSeed = 80
 

@@ -18,6 +18,7 @@ import (
 	"github.com/declock/declock/cmd/internal/exit"
 	"github.com/declock/declock/cmd/internal/report/reporttest"
 	"github.com/declock/declock/lab/bench"
+	"github.com/declock/declock/lab/locks"
 )
 
 // labRun runs a command in this process, and returns what it prints.
@@ -144,12 +145,34 @@ func TestMicroJSON(t *testing.T) {
 func TestBenchTxn(t *testing.T) {
 	for _, args := range []string{"--warehouses 1 --mode spec", "--warehouses 9600", "--trace tatp --subscribers 50 --aborts --exclusive",
 		"--mode spec --warehouses 10 --think 0s --delay 10us --long 0.1 --long-hold 100us --lease 1ms --ask-lease 20ms --lock dslr:slots --warmup 1ms --window 5ms",
-		"--mode spec --warehouses 4 --mns 4 --far --lock parlock --warmup 1ms --window 5ms", "--trace tatp --subscribers 50 --mns 3",
+		"--mode spec --warehouses 4 --mns 4 --far --lock parlock --warmup 1ms --window 5ms", "--warehouses 1 --mode spec --aborts --patience 100us --warmup 1ms --window 5ms", "--trace tatp --subscribers 50 --mns 3",
 		"--fail-rate 0.01 --fail waiting --noticed 1ms --warmup 1ms --window 5ms"} {
 		out, err := labRun(append([]string{"bench", "txn", "--json", "--clients", "10"}, strings.Fields(args)...)...)
 		var v struct{ Rows []map[string]any }
 		if err := errors.Join(err, json.Unmarshal([]byte(out), &v)); err != nil || len(v.Rows) != 1 || v.Rows[0]["mops"].(float64) <= 0 {
 			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// The help of bench micro names the forms of locks, and there are no others by these names.
+func TestLocksInHelp(t *testing.T) {
+	out, err := labRun("bench", "micro", "--help")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"drtm:half", "dslr:slots", "parlock:ro", "retry-on-fail", "srvlock", "rpc:shiftlock", "shift-artifact:pause"} {
+		if !strings.Contains(out, name) {
+			t.Errorf("no %s in the help", name)
+		}
+	}
+	for name := range strings.SplitSeq(strings.Trim(variedLocks, ",. "), ",") {
+		name, _, _ = strings.Cut(strings.TrimSpace(name), " (")
+		if name = strings.ReplaceAll(name, "N", "2"); strings.HasPrefix(name, "and ") {
+			continue
+		}
+		if _, err := locks.Lookup(name); err != nil {
+			t.Error(err)
 		}
 	}
 }

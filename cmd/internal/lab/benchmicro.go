@@ -30,6 +30,11 @@ Examples:
 
 Locks: `
 
+// variedLocks are the names of locks that are not in the registry: its Lookup says what they mean.
+const variedLocks = `, retry-on-fail (cas), srvlock (server:8), local-bound:N, drtm:half, drtm:N, drtm:half:N, dslr:busy, dslr:slots, dslr:shiftlock, dslr:N, dslr:wait:N, dslr:withdraw:N,
+shift-artifact:pause, shift-artifact:casN, shift-artifact:N, rpc:shiftlock, rpc:N, server:N, server-ro:N, parlock:N, parlock:ro, parlock:local, fiss:N, fiss:local, and policies of DecLock with
+features (declock-pf+batch).`
+
 // microOptions are the flags of bench micro.
 type microOptions struct {
 	bench.Micro
@@ -51,7 +56,7 @@ func (o *microOptions) micro(lock string) bench.Micro {
 func microCommand(env *command.Env) *cli.Command {
 	o := new(microOptions)
 	return &cli.Command{
-		Name: "micro", Usage: "the microbenchmark, with all parameters as flags", Description: microDescription + strings.Join(locks.Names(), ", ") + ", local-bound:N, dslr:busy, dslr:N, dslr:wait:N.",
+		Name: "micro", Usage: "the microbenchmark, with all parameters as flags", Description: microDescription + strings.Join(locks.Names(), ", ") + variedLocks,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "lock", Usage: "`LOCKS`, with commas", Value: "declock-tf", Destination: &o.locks},
 			command.CountFlag(&o.Clients, "clients", bench.DefaultClients, 1, 8192, "clients in all"),

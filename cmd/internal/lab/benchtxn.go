@@ -16,7 +16,7 @@ import (
 
 const benchTxnDescription = `Clients take all locks of a transaction of TPC-C or TATP, execute it, which is a pause, and release them (two-phase locking), on the simulator. Transactions are those of
 the specification, or with --mode artifact as the generator of FissLock's and ShiftLock's evaluations draws them. Locks are taken in the order of their numbers; with --aborts in
-that of the transaction, which gives up after 10 ms and begins again. The defaults are ShiftLock's: 240 clients on 5 compute nodes, ConnectX-5.
+that of the transaction, which gives up after 10 ms, or a wait of --patience for one of them, and begins again. The defaults are ShiftLock's: 240 clients on 5 compute nodes, ConnectX-5.
 
 By the specification each row of TPC-C has a lock, up to 67 million: of more than 216 warehouses some rows share one. The artifact has 121 locks a warehouse.
 
@@ -27,6 +27,7 @@ Examples:
    declock-lab bench txn --trace tpcc --warehouses 9600 --lock declock,mcs,shift-artifact
    declock-lab bench txn --trace tpcc --warehouses 1 --mode spec --think 0s --delay 1ms
    declock-lab bench txn --trace tatp --mode artifact --aborts
+   declock-lab bench txn --mode spec --warehouses 16 --mns 16 --cns 16 --clients 64 --nic cx4 --think 1ns --aborts --patience 1ms --lock dslr,cas,ncosed,declock
    declock-lab bench txn --mode spec --warehouses 16 --mns 16 --cns 16 --clients 64 --nic cx4 --far --lock parlock,declock
    declock-lab bench txn --trace tpcc --data --lock shift-artifact:pause,dslr:shiftlock,declock
    declock-lab bench txn --lock declock,dslr --fail-rate 0.001 --lease 1ms --noticed 1ms
@@ -53,6 +54,7 @@ func benchTxnCommand(env *command.Env) *cli.Command {
 			command.CountFlag(&o.Subscribers, "subscribers", 100_000, 1, 1_000_000, "of TATP"),
 			&cli.StringFlag{Name: "lock", Usage: "`LOCKS`, with commas", Value: "declock", Destination: &o.locks},
 			&cli.BoolFlag{Name: "aborts", Usage: "locks are taken in the order of the transaction, and given up after 10 ms", Destination: &o.aborts},
+			command.TimeFlag(&o.PatienceNs, "patience", "with --aborts: for how long a transaction waits for a lock before it gives all back and begins again; 0s: it has all of them after 10ms, or does so"),
 			&cli.BoolFlag{Name: "exclusive", Usage: "there are no shared holders", Destination: &o.Exclusive},
 			command.CountFlag(&o.Clients, "clients", 240, 1, 8192, "clients in all"),
 			command.CountFlag(&o.CNs, "cns", 5, 1, int(fabric.MaxCN), "compute nodes"),
@@ -86,6 +88,9 @@ func (o *txnOptions) check(c *cli.Context) error {
 			return command.Usage(c, "--%s means nothing without --%s", f[0], f[1])
 		}
 	}
+	if c.IsSet("patience") && !o.aborts {
+		return command.Usage(c, "--patience means nothing without --aborts")
+	}
 	if o.FailWaiting = o.fail == "waiting"; c.IsSet("think") && o.ThinkNs == 0 {
 		o.ThinkNs = 1 // 0 is not given
 	}
@@ -113,7 +118,7 @@ func (o *txnOptions) run(c *cli.Context, env *command.Env) error {
 	out, err := bench.Run(c.Context, []*bench.Experiment{e}, bench.Config{Seed: o.Seed, Seeds: 1})
 	if len(out[0].Rows) > 0 || err == nil {
 		r := report.Report{Experiment: "txn", Fabric: "sim", Seed: o.Seed, Rows: report.Rows(out[0].Rows), Config: map[string]any{"trace": o.Trace, "mode": o.mode, "warehouses": o.Warehouses,
-			"subscribers": o.Subscribers, "aborts": o.aborts, "exclusive": o.Exclusive, "data": o.WithData, "cns": o.CNs, "mns": o.MNs, "far": o.Far, "nic": o.NIC, "nic_model": bench.ModelNote, "cut": out[0].Cut,
+			"subscribers": o.Subscribers, "aborts": o.aborts, "patience_us": us(o.PatienceNs), "exclusive": o.Exclusive, "data": o.WithData, "cns": o.CNs, "mns": o.MNs, "far": o.Far, "nic": o.NIC, "nic_model": bench.ModelNote, "cut": out[0].Cut,
 			"think_us": us(o.ThinkNs), "delay_us": us(o.DelayNs), "fail_rate": o.FailRate, "fail_waiting": o.FailWaiting, "noticed_us": us(o.NoticedNs), "long": o.Long, "long_hold_us": us(o.LongNs),
 			"lease_us": us(o.LeaseNs), "ask_lease_us": us(o.AskNs), "long_ask": o.LongAsk, "unchecked": o.Unchecked, "window_us": us(o.WindowNs), "warmup_us": us(o.WarmupNs)}}
 		if err := env.Print(o.json, r, func(w io.Writer) { txnTable(w, out[0].Rows) }); err != nil {

@@ -119,6 +119,39 @@ func TestWithdraw(t *testing.T) {
 	}
 }
 
+// With Withdraw, the pause behind each ticket that was taken back is drawn from twice the time (appendix A.3): a client that waits for 5 ms at the limit draws some 20 tickets, and some 500 if it paused for
+// up to 10 us each time.
+func TestWithdrawBacksOff(t *testing.T) {
+	draws, there := 0, false
+	scene(t, dslr.Config{Plain: true, CountMax: 3, Withdraw: true, ResetMaxNs: 1000 * us}, 2, func(k *actor) {
+		if k.I == 1 {
+			k.At(300 * us)
+			k.Acquire(lock.Exclusive)
+			k.Release()
+			return
+		}
+		for range 2 {
+			k.Acquire(lock.Exclusive)
+			k.Release()
+		}
+		k.Acquire(lock.Exclusive)
+		k.At(300 * us)
+		for range 10_000 { // one that is taken back is there for a round trip of 2 us
+			k.After(us / 2)
+			_, _, maxX, _ := dslr.Counters(k.PeekWord(k.Lock))
+			if now := maxX > 3; now != there {
+				if there = now; now {
+					draws++
+				}
+			}
+		}
+		k.Release()
+	})
+	if draws < 7 || draws > 60 {
+		t.Errorf("%d tickets were drawn in vain in 5 ms, with pauses that double from 10 us to 1 ms", draws)
+	}
+}
+
 // A reset is done soon, however many readers draw tickets in vain meanwhile: each client draws one at most, and the reset takes these along.
 func TestResetBesideManyReaders(t *testing.T) {
 	const clients, each, countMax = 64, 200, 1024
