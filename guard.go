@@ -86,6 +86,9 @@ func (g Guard) Recovered() bool {
 	return recovered
 }
 
+// isLost reports whether this process knows that the lock has been lost. The guard has not been unlocked.
+func (g Guard) isLost() bool { return g.s.s.Lost(&g.h.Hold) }
+
 // Unlock releases the lock. The error is lock.ErrLost if the lock had been taken away, lock.ErrMisuse if it
 // has been unlocked already, else the fabric's. The lock is not held any more.
 func (g Guard) Unlock() error {

@@ -37,7 +37,7 @@ type Guards struct {
 }
 
 // LockAll acquires several locks, all or none: if one cannot be had, because ctx ends or the
-// fabric fails, those that were acquired before it are released, and the error names it.
+// fabric fails, those that were acquired before it are released, and the error names it. If some are lost while others are waited for, all are acquired again, or the error wraps lock.ErrLost.
 // They are acquired in the order of their addresses, so that sessions that use LockAll, each for all locks that
 // it holds at a time, never wait for each other in a circle. A session that already holds another lock
 // needs an order of its own, and a ctx with a deadline. A lock that is named twice is
@@ -53,6 +53,22 @@ func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 	if err != nil {
 		return g, err
 	}
+	for {
+		if g, err = s.lockEach(ctx, sorted); err != nil || !slices.ContainsFunc(g.held, Guard.isLost) {
+			return g, err
+		}
+		// Some were lost while others were waited for.
+		for _, one := range slices.Backward(g.held) {
+			err = errors.Join(err, giveBack(one))
+		}
+		if err != nil {
+			return Guards{}, err
+		}
+	}
+}
+
+// lockEach acquires locks one after the other, all or none.
+func (s *Session) lockEach(ctx context.Context, sorted []Want) (g Guards, err error) {
 	g.held = make([]Guard, 0, len(sorted))
 	for _, w := range sorted {
 		r := lock.Request{Mode: w.Mode.mode()}

@@ -59,7 +59,7 @@ func (c *Cluster) Names(ctx context.Context, table string, n int) (*Names, error
 	return x, err
 }
 
-// Lock acquires the lock of a name exclusively, as [Cluster.Lock] does. Take several in the order of their names.
+// Lock acquires the lock of a name exclusively, as [Cluster.Lock] does. One that is lost before Lock returns is acquired again. Take several in the order of their names.
 func (x *Names) Lock(ctx context.Context, name string) (Guard, error) {
 	return x.acquire(ctx, name, lock.Request{Mode: lock.Exclusive})
 }
@@ -117,6 +117,10 @@ func (x *Names) acquire(ctx context.Context, name string, r lock.Request) (Guard
 			g, ok, err = x.enter(ctx, &k, i, r)
 		} else {
 			g, ok, err = x.claim(ctx, &k, b, r.Mode)
+		}
+		// Where a promotion was waited for since the grant, another may have held the name meanwhile.
+		if ok && err == nil && g.isLost() {
+			ok, err = false, giveBack(g)
 		}
 		if ok && err == nil {
 			x.c.held.add(g, x, &k, name, r.Mode)
@@ -204,7 +208,7 @@ func (x *Names) claim(ctx context.Context, k *nameKey, b bucket, mode lock.Mode)
 			now := bucket(slices.Clone(o.Value))
 			ok = false
 			// If the slot is lost, its memory node has restarted, and so it is for this operation, too: others may hold it by the name that it has.
-			if _, found := now.find(k); found || g.s.s.Lost(&g.h.Hold) {
+			if _, found := now.find(k); found || g.isLost() {
 				return objstore.Change{}
 			}
 			now = now.bind(k, i, g.token)
@@ -219,7 +223,7 @@ func (x *Names) claim(ctx context.Context, k *nameKey, b bucket, mode lock.Mode)
 	return g, true, nil
 }
 
-// giveBack releases a slot that the caller has no use for.
+// giveBack releases what the caller has no use for.
 func giveBack(g Guard) error {
 	err := g.Unlock()
 	if errors.Is(err, lock.ErrLost) {

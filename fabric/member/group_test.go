@@ -196,6 +196,49 @@ func TestAbandonTwice(t *testing.T) {
 	}
 }
 
+// A number that begins anew after it was abandoned has other replicas, by their numbers, in a later term: what was written for those of before comes to nothing.
+func TestAbandonedBeginsWithOtherReplicas(t *testing.T) {
+	l, _, mns := replicated(t, 1)
+	for _, mn := range mns {
+		l.End(mn, member.Died)
+	}
+	ackAll(l)
+	before := *l.Groups[0]
+	if err := change(l, member.Abandon, 0); err != nil {
+		t.Fatal(err)
+	}
+	empty := joinMN(t, l, member.MN{ID: 0, Replicas: 2})
+	ackAll(l)
+	wantPrimary(t, l, empty, before.Term+1, true)
+	if g := l.Groups[0]; g.Replicas[0].Number <= before.Made || g.Made != g.Replicas[0].Number {
+		t.Errorf("%+v after %+v", *g, before)
+	}
+}
+
+// A backup to which is being copied begins again, as another replica, when another backup is promoted: what has been copied is of another primary.
+func TestCopiedAnewAfterAPromotion(t *testing.T) {
+	l, _, mns := replicated(t, 1)
+	third := joinMN(t, l, member.MN{ID: 2})
+	ackAll(l)
+	if err := change(l, member.AddBackup, third.Incarnation()); err != nil {
+		t.Fatal(err)
+	}
+	ackAll(l)
+	before := *l.Groups[0]
+	if r := before.Replicas[2]; r.Phase != member.Copying {
+		t.Fatalf("%+v", before)
+	}
+	l.End(mns[0], member.Died)
+	g := l.Groups[0]
+	if r := g.Replicas[1]; r.Host != third.Incarnation() || r.Number <= before.Made || r.Phase != member.Added {
+		t.Errorf("%+v after %+v", *g, before)
+	}
+	ackAll(l)
+	if r := l.Groups[0].Replicas[1]; r.Phase != member.Copying {
+		t.Errorf("%+v", *l.Groups[0])
+	}
+}
+
 // A coordinator that is cut off for a lease gives all memory nodes up. Each keeps its memory, and whichever is back first serves.
 func TestAllReplicasGivenUp(t *testing.T) {
 	for first := range 2 {

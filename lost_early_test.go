@@ -1,0 +1,75 @@
+package declock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/declock/declock"
+	"github.com/declock/declock/fabric"
+	"github.com/declock/declock/lock"
+)
+
+// A meanwhile is a context that does something when it is asked whether it has ended.
+type meanwhile struct {
+	context.Context
+	do func()
+}
+
+func (m *meanwhile) Err() error {
+	m.do()
+	return m.Context.Err()
+}
+
+// No call returns a lock that was lost before it returned: of a name, whose binding is read after the grant, and of several, which are acquired one after the other. The memory nodes restart
+// when the first lock is held, before the call goes on.
+func TestLostBeforeItIsReturned(t *testing.T) {
+	two := twoNodes(t, true)
+	c := two.open()
+	bound, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	l, err := c.Locks(bound, "l", 3) // the last is where the first is
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := names(t, c, 0)
+	for of, call := range map[string]struct {
+		acquire func(context.Context) (interface{ Unlock() error }, error)
+		try     func() (declock.Guard, error)
+	}{
+		"a name": {func(ctx context.Context) (interface{ Unlock() error }, error) { return x.Lock(ctx, "n") },
+			func() (declock.Guard, error) { return x.TryLock(bound, "n") }},
+		"several": {func(ctx context.Context) (interface{ Unlock() error }, error) {
+			return c.LockAll(ctx, declock.Write(l.At(0)), declock.Write(l.At(1)))
+		}, func() (declock.Guard, error) { return c.TryLock(bound, l.At(0)) }},
+	} {
+		if g, err := call.try(); err != nil || g.Unlock() != nil { // a name is bound by that
+			t.Fatalf("%s: %v", of, err)
+		}
+		restarted := false
+		held, err := call.acquire(&meanwhile{bound, func() {
+			if restarted {
+				return
+			}
+			g, err := call.try()
+			if err == nil {
+				_ = g.Unlock()
+			} else if restarted = errors.Is(err, lock.ErrBusy); restarted {
+				for mn := range fabric.MemID(2) {
+					two.stop(mn)
+					two.serve(mn)
+				}
+				if g, err := c.Lock(bound, l.At(2)); err != nil || g.Unlock() != nil { // the process finds out by that
+					t.Error(err)
+				}
+			}
+		}})
+		if err != nil {
+			t.Fatalf("%s: %v", of, err)
+		}
+		if err := held.Unlock(); err != nil || !restarted {
+			t.Errorf("%s: restarted %v: %v", of, restarted, err)
+		}
+	}
+}
