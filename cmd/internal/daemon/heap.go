@@ -45,8 +45,9 @@ func (d *CN) limitHeap(ctx context.Context) {
 			case <-time.After(heapEvery):
 			}
 			if h.due() {
+				before, _ := h.read()
 				debug.FreeOSMemory()
-				h.freed()
+				h.freed(before)
 			}
 		}
 	}()
@@ -57,6 +58,8 @@ const (
 	heapEvery = 2 * time.Second
 	// heapKept is how much more memory than after the last time the process may keep.
 	heapKept = 64 << 20
+	// What was in use the last time may not be any more: so many looks after it, and after twice as many when that gives nothing back.
+	heapFirst, heapLast = 3, 150
 )
 
 // A heapLook says when memory is to be given back to the kernel, which Go does by itself only slowly after a collection, and collects every two minutes if nothing is allocated.
@@ -64,11 +67,14 @@ type heapLook struct {
 	samples   []metrics.Sample
 	kept      uint64 // by the process after the last time
 	allocated uint64 // so far, at the last look
+	looks     int    // since the last time
+	wait      int    // looks until the next time in any case
 }
 
 func newHeapLook() *heapLook {
 	h := &heapLook{samples: []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}, {Name: "/gc/heap/allocs:bytes"}}}
-	h.freed()
+	h.kept, h.allocated = h.read()
+	h.wait = heapFirst
 	return h
 }
 
@@ -78,14 +84,20 @@ func (h *heapLook) read() (has, allocated uint64) {
 	return h.samples[0].Value.Uint64() - h.samples[1].Value.Uint64(), h.samples[2].Value.Uint64()
 }
 
-// due reports whether the process has much more memory than after the last time, and has hardly allocated any since the last look: what it takes now it will not have to ask for again soon.
+// due reports whether the process has much more memory than after the last time, or much that has been there for some time, and has hardly allocated any since the last look: what it takes now it will not have to ask for again soon.
 func (h *heapLook) due() bool {
 	has, allocated := h.read()
 	quiet := allocated-h.allocated < has/16
 	h.allocated = allocated
 	h.kept = min(h.kept, has)
-	return quiet && has > h.kept+h.kept/4+heapKept
+	h.looks++
+	return quiet && (has > h.kept+h.kept/4+heapKept || h.looks >= h.wait && has > 2*heapKept)
 }
 
-// freed notes how much is left.
-func (h *heapLook) freed() { h.kept, h.allocated = h.read() }
+// freed notes how much is left of what there was.
+func (h *heapLook) freed(before uint64) {
+	h.kept, h.allocated = h.read()
+	if h.looks, h.wait = 0, min(2*h.wait, heapLast); h.kept+heapKept < before {
+		h.wait = heapFirst
+	}
+}

@@ -56,11 +56,35 @@ func TestMemoryIsGivenBackAfterABurst(t *testing.T) {
 		t.Fatal("not due after the burst")
 	}
 	debug.FreeOSMemory()
-	h.freed()
+	h.freed(before)
 	if after, _ := h.read(); after > before-heapKept {
 		t.Errorf("%d MiB before, %d MiB after", before>>20, after>>20)
 	}
 	if h.due() {
 		t.Error("due again, though nothing was allocated")
+	}
+}
+
+// What is in use when memory is given back, and is not later, goes back too, after a while; the looks become few when there is nothing.
+func TestMemoryThatWasInUseIsGivenBack(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	burst = make([]byte, 3*heapKept)
+	h := newHeapLook()
+	next := func() (looks int) {
+		for looks = 1; !h.due() && looks < 1000; looks++ {
+		}
+		before, _ := h.read()
+		debug.FreeOSMemory()
+		h.freed(before)
+		return looks
+	}
+	if a, b, c := next(), next(), next(); a != heapFirst || b != 2*a || c != 2*b {
+		t.Errorf("in use: given back after %d, %d and %d looks", a, b, c)
+	}
+	before, _ := h.read()
+	burst = nil
+	next()
+	if after, _ := h.read(); after+2*heapKept > before {
+		t.Errorf("%d MiB before, %d MiB after", before>>20, after>>20)
 	}
 }
