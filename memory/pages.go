@@ -290,15 +290,6 @@ const reserveShare = 64
 // Reserve returns how many bytes stores and trees leave for root entries that are made later, so that a full one keeps no client from making another.
 func (r *Region) Reserve() uint64 { return r.params.Size / reserveShare }
 
-// Used returns how many bytes of the region are taken, with everything.
-func (r *Region) Used(port fabric.Port) (uint64, error) {
-	p, err := r.Pages(port)
-	if err != nil {
-		return 0, err
-	}
-	return r.params.Size - p.Free(), nil
-}
-
 // A changer changes owners of pages, or helps.
 type changer struct {
 	r    *Region

@@ -533,3 +533,12 @@ func (r *Region) List(port fabric.Port) ([]Entry, error) {
 	}
 	return list, nil
 }
+
+// Used returns how many bytes of the region are taken, with everything.
+func (r *Region) Used(port fabric.Port) (uint64, error) {
+	p, err := r.Pages(port)
+	if err != nil {
+		return 0, err
+	}
+	return r.params.Size - p.Free(), nil
+}

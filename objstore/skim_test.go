@@ -105,7 +105,7 @@ func TestSkimCost(t *testing.T) {
 		wantErr(t, "set", c.Set(fmt.Append(nil, "large", i), make([]byte, 1<<20), Options{}), nil)
 	}
 	chains, read, keys = cost()
-	if chains > table/skimRead+8+n || read > table+n*briefSize || keys != n {
+	if chains > table/skimRead+8+n || read > table+n*512 || keys != n {
 		t.Errorf("%d chains and %d bytes for %d of %d objects in a table of %d bytes", chains, read, keys, n, table)
 	}
 	// A call reads little more than what it may, and less if it finds enough.
