@@ -26,10 +26,11 @@ type Result struct {
 func (c *counters) figures(op *hdrhistogram.Histogram, window fabric.Time) Metrics {
 	ops := uint64(op.TotalCount())
 	reads, writes := c.Ports.Ops[fabric.OpRead], c.Ports.Ops[fabric.OpWrite]
+	atomics := c.Ports.Total() - reads - writes
 	mean := op.Mean() / 1e3
 	return Metrics{
 		"mn_reads_per_op":     per(reads, ops),
-		"mn_atomics_per_op":   per(c.Ports.Total()-reads-writes, ops),
+		"mn_atomics_per_op":   per(atomics, ops),
 		"mops":                float64(ops) * 1e3 / float64(window),
 		"mean_us":             mean,
 		"p50_us":              quantile(op, 50),
