@@ -3,6 +3,7 @@ package memory_test
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -425,4 +426,45 @@ func remove(p fabric.Port, r *memory.Region, name string, kind memory.Kind) erro
 		err = r.Free(p, &e)
 	}
 	return err
+}
+
+// A busyPort has another change the table before the first CAS of a change.
+type busyPort struct {
+	fabric.Port
+	other func()
+}
+
+func (p *busyPort) Do(ops []fabric.Op) error {
+	if f := p.other; f != nil && slices.ContainsFunc(ops, func(op fabric.Op) bool { return op.Kind == fabric.OpCAS }) {
+		p.other = nil
+		f()
+	}
+	return p.Port.Do(ops)
+}
+
+// The first run of a store comes from what is kept, also if another changes the table meanwhile.
+func TestFirstRunFromWhatIsKept(t *testing.T) {
+	h := newHeap(t)
+	page := h.r.PageSize()
+	keep := 8 * page
+	g := memory.Growth{Size: page, Reserve: keep, Keep: keep}
+	var last memory.Run
+	for {
+		x, err := h.r.Grow(h.p, &h.e, g)
+		if err != nil {
+			want(t, err, memory.ErrNoSpace)
+			break
+		}
+		last = x
+	}
+	e, _, err := h.r.Create(h.p, memory.Spec{Name: "small", Kind: memory.KindStore, Size: page * 3 / 4})
+	want(t, err, nil)
+	p := &busyPort{Port: h.p, other: func() {
+		want(t, h.r.Shrink(h.p, &h.e, last), nil)
+		_, err := h.r.Grow(h.p, &h.e, memory.Growth{Size: page})
+		want(t, err, nil)
+	}}
+	if _, err := h.r.Grow(p, &e, g); err != nil || p.other != nil {
+		t.Errorf("the first run of a small store: %v", err)
+	}
 }

@@ -558,12 +558,13 @@ func (r *Region) take(port fabric.Port, t taking) (Run, error) {
 		if t.end != 0 {
 			end = int(min(t.end>>l.pageShift, uint64(end)))
 		}
-		early := t.entry != nil && (uint64(p.owned(t.owner))+n)*page <= t.entry.Length+page+t.reserve/16
+		reserve := t.reserve
+		early := t.entry != nil && (uint64(p.owned(t.owner))+n)*page <= t.entry.Length+page+reserve/16
 		if early {
-			t.reserve = 0 // the first runs of a small store or tree: it is useless without any
+			reserve = 0 // the first runs of a small store or tree: it is useless without any
 		}
-		if n*page+t.reserve > uint64(free)*page {
-			return Run{}, fmt.Errorf("%w: %v: want %d bytes, %d are left, %d of them for others", ErrNoSpace, r.mn, t.size, uint64(free)*page, t.reserve)
+		if n*page+reserve > uint64(free)*page {
+			return Run{}, fmt.Errorf("%w: %v: want %d bytes, %d are left, %d of them for others", ErrNoSpace, r.mn, t.size, uint64(free)*page, reserve)
 		}
 		if t.limit != 0 {
 			own := (t.entry.Length + page - 1) / page

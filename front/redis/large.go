@@ -57,6 +57,7 @@ type upload struct {
 	at     int     // bytes that have arrived
 	next   int     // segment that is being filled
 	placed bool    // it is filled where it lies, and not in piece
+	counts int     // bytes of that segment, which the server counts as it counts a piece: it takes memory before the client has sent any of it
 }
 
 // announced returns the items that are to have a value that is announced, and is too large to be waited for: that of a command which has one. nil: there is none.
@@ -94,9 +95,31 @@ func (c *conn) arrives() bool {
 // begin begins the next segment.
 func (u *upload) begin(c *conn) {
 	u.placed = false
-	if u.err == nil && u.at < u.size && c.raw != nil {
+	if u.err == nil && u.at < u.size && c.raw != nil && u.count(c) {
 		u.placed, u.err = u.items.Place(c.srv.ops, u.up, u.next)
 	}
+	if !u.placed {
+		u.uncount(c)
+	}
+}
+
+// count has the server count the segment that is to be filled where it lies. It reports whether there is room; else buffer ends the connection.
+func (u *upload) count(c *conn) bool {
+	if u.counts > 0 {
+		return true
+	}
+	_, n := u.up.Segments()
+	if c.srv.buffers.Add(int64(n)) > c.srv.o.MaxBuffers {
+		c.srv.buffers.Add(-int64(n))
+		return false
+	}
+	u.counts = n
+	return true
+}
+
+func (u *upload) uncount(c *conn) {
+	c.srv.buffers.Add(-int64(u.counts))
+	u.counts = 0
 }
 
 // left returns how much is to come of the segment, or of a value that is not stored.
@@ -269,6 +292,7 @@ func (c *conn) dropUpload() {
 	if u.piece != nil {
 		c.giveCounted(u.piece)
 	}
+	u.uncount(c)
 	if u.up != nil {
 		_ = u.items.Abort(c.srv.ops, u.up) // what it cannot delete is swept
 	}

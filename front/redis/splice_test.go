@@ -352,3 +352,20 @@ func TestLargeValuesNotTaken(t *testing.T) {
 		t.Errorf("%d connections have ended because of memory, want 4 or more", n)
 	}
 }
+
+// A segment that is placed before its client has sent any of it counts for what the server has for values, too.
+func TestAnnouncedSegmentsCount(t *testing.T) {
+	_, s, address := startLarge(t, Options{MaxBuffers: 4 << 20})
+	for range 40 {
+		d := dial(t, address)
+		d.send("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$41943040\r\n")
+		_ = d.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		_, _ = d.r.Peek(1) // it waits, or the connection has ended
+	}
+	if n := s.buffers.Load(); n == 0 || n > 4<<20 {
+		t.Errorf("%d bytes are in use", n)
+	}
+	if n := s.counted.overBuffers.Load(); n < 4 {
+		t.Errorf("%d connections have ended because of memory, want 4 or more", n)
+	}
+}
