@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A Lately is a figure that is expensive to have: one that took long is good for a while, so that finding it takes a twentieth of the time at most, however many ask. The zero
+// A Lately is a figure that is expensive to have: one that took long is good for a while, however many ask. The zero
 // Lately has none. Any number of goroutines may use it.
 type Lately[T any] struct {
 	mu    sync.Mutex
@@ -15,10 +15,9 @@ type Lately[T any] struct {
 
 const (
 	// quickly is how long a figure may take that is found anew each time.
-	quickly = 5 * time.Millisecond
-	// goodFor is for how many times as long as it took a figure is good, and goodAtMost for how long.
-	goodFor    = 20
-	goodAtMost = 2 * time.Second
+	quickly = 100 * time.Millisecond
+	// goodFor is how long a figure is good that took longer.
+	goodFor = 2 * time.Second
 )
 
 // Get returns the figure: the last one, or one that find finds. clock is any that grows.
@@ -32,7 +31,7 @@ func (l *Lately[T]) Get(clock func() time.Duration, find func() (T, error)) (T, 
 	l.until = 0
 	v, err := find()
 	if now := clock(); err == nil && now-begun >= quickly {
-		l.last, l.until = v, now+min(goodFor*(now-begun), goodAtMost)
+		l.last, l.until = v, now+goodFor
 	}
 	return v, err
 }

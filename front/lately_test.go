@@ -26,8 +26,8 @@ func TestLately(t *testing.T) {
 	}
 	want(quickly-1, 1)
 	want(quickly-1, 2)
-	want(50*time.Millisecond, 3)
-	now += 50*goodFor*time.Millisecond - 1
+	want(quickly, 3)
+	now += goodFor - 1
 	want(time.Hour, 3)
 	now++
 	failed := errors.New("failed")
@@ -35,6 +35,6 @@ func TestLately(t *testing.T) {
 		t.Error(err)
 	}
 	want(time.Minute, 5)
-	now += goodAtMost
+	now += goodFor
 	want(0, 6)
 }

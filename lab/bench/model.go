@@ -80,7 +80,7 @@ func LoadConstants() []Constant {
 		{"workers of `rpc:shiftlock`", fmt.Sprint(locks.TheirWorkers), "cited", "ShiftLock's published code: threads of its server; here dealt out to the compute nodes, whose Ports send the answers"},
 		{"request of `rpc:shiftlock`", us(locks.TheirServerNs), "assumed", "the same 1 us, and a round trip: each thread of that code waits until its answer has been acknowledged"},
 		{"pause of ShiftLock's clients", us(locks.TheirPauseNs), "cited", "its published code: between two READs of `shift-artifact:pause`, and of `dslr:shiftlock` for each ticket, of which a reader counts those of writers alone"},
-		{"lease of DSLR and ShiftLock", ms(dslr.DefaultLeaseNs), "cited", "their papers"},
+		{"lease of DSLR and ShiftLock", ms(dslr.DefaultLeaseNs), "cited", "their papers (ShiftLock's published code: 1 s, but for runs in which clients fail)"},
 		{"pause of DSLR's waiters, for each ticket before", us(locks.PollNs), "assumed", "of `dslr` and its other forms: the round trip of cx4 and cx5, as section 4.6 of its paper says; 1.862 us in ShiftLock's code, for a reader by the writers before it alone"},
 		{"the same in DSLR's cluster", us(dslr.DefaultWaitNs), "cited", "its paper, section 4.6: `dslr:wait:5`, and in real time; `dslr:busy` has no pause"},
 		{"backoff of `cas-backoff`", fmt.Sprintf("%s to %.3g ms", us(locks.BackoffMinNs), float64(locks.BackoffMaxNs)/1e6), "cited", "ShiftLock's published code: doubled with each try up to a maximum that adapts, as SMART does it"},
