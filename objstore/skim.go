@@ -34,6 +34,9 @@ const (
 	skimRead  = 64 << 10
 )
 
+// skimSlots is how many objects are read in a chain: the READ of their slots is its last.
+const skimSlots = fabric.MaxChain - 1
+
 // skimLooks bounds how often Skim looks at a bucket that changes.
 const skimLooks = 100
 
@@ -147,16 +150,17 @@ func (k *skimming) bucket(index uint64, slots []byte) error {
 	return nil
 }
 
-// all reads the objects of the slots of a bucket, and of its overflow blocks. It is not sound if one was changed between the look at its slot and that at itself: its key is not to be seen, or
-// another one twice, or one of another bucket.
+// all reads the objects of the slots of a bucket, and of its overflow blocks. It is not sound if one was changed between the look at its slot and that at itself: its slot has another word
+// afterwards, its key is not to be seen, or another one twice, or one of another bucket.
 func (k *skimming) all(index uint64, slots []byte) (sound bool, err error) {
 	sound = true
 	o := work{look: look{n: k.n}}
-	link := k.c.s.bucket(k.n.Index, index).Add(k.c.s.geo.bucketSize - slotSize)
+	bucket := k.c.s.bucket(k.n.Index, index)
+	at, link := k.c.s.slotsAddr(bucket), bucket.Add(k.c.s.geo.bucketSize-slotSize)
 	for ; ; o.depth++ {
 		last := len(slots)/slotSize - 1
-		for from := 0; from < last; from += fabric.MaxChain {
-			ok, err := k.some(index, slots[from*slotSize:min(from+fabric.MaxChain, last)*slotSize])
+		for from := 0; from < last; from += skimSlots {
+			ok, err := k.some(index, at.Add(uint64(from*slotSize)), slots[from*slotSize:min(from+skimSlots, last)*slotSize])
 			if err != nil {
 				return false, err
 			}
@@ -169,14 +173,16 @@ func (k *skimming) all(index uint64, slots []byte) (sound bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		link, slots = k.n.At(block.off64).Add(overflowSlots*slotSize), k.c.slots[:overflowSize]
+		at = k.n.At(block.off64)
+		link, slots = at.Add(overflowSlots*slotSize), k.c.slots[:overflowSize]
 		k.spend(overflowSize)
 	}
 }
 
-// some reads the objects of some slots in one chain.
-func (k *skimming) some(index uint64, slots []byte) (sound bool, err error) {
+// some reads the objects of some slots, and the slots again, in one chain: memory whose slot is as before was the object's all the time.
+func (k *skimming) some(index uint64, at fabric.Addr, slots []byte) (sound bool, err error) {
 	c := k.c
+	after := k.heads[skimSlots*briefSize:][:len(slots)]
 	var words [fabric.MaxChain]slotWord
 	sound = true
 	n := 0
@@ -197,15 +203,27 @@ func (k *skimming) some(index uint64, slots []byte) (sound bool, err error) {
 	if n == 0 {
 		return sound, nil
 	}
-	if err := lock.Do(c.l, c.ops[:n]); err != nil {
+	c.ops[n] = fabric.Read(at, after)
+	k.spend(uint64(len(after)))
+	if err := lock.Do(c.l, c.ops[:n+1]); err != nil {
 		return false, err
 	}
 	for i, w := range words[:n] {
-		if !k.note(index, w, k.heads[i*briefSize:][:min(w.readLen(), briefSize)]) {
+		if !hasWord(after, w) || !k.note(index, w, k.heads[i*briefSize:][:min(w.readLen(), briefSize)]) {
 			sound = false
 		}
 	}
 	return sound, nil
+}
+
+// hasWord reports whether one of the slots has the word.
+func hasWord(slots []byte, w slotWord) bool {
+	for ; len(slots) >= slotSize; slots = slots[slotSize:] {
+		if slotWord(wordAt(slots, 0)) == w {
+			return true
+		}
+	}
+	return false
 }
 
 // note notes the object of a slot, of which the beginning has been read, and reports whether it is one that the slot can lead to.

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
+	"github.com/declock/declock/lab/locks/cas"
 )
 
 // skimmed are the keys that Skim finds in the whole store, in as many calls as it takes with so many bytes each.
@@ -172,5 +174,44 @@ func TestTornBucket(t *testing.T) {
 		if sound, err := k.all(at, slots(key)); !sound || err != nil || len(k.found) != 1 {
 			t.Errorf("%s, and again: sound is %v, %v: %+v", x.name, sound, err, k.found)
 		}
+	}
+}
+
+// A tornPort has something happen between the READs of objects and that of their slots, once.
+type tornPort struct {
+	fabric.Port
+	between func(object []byte)
+}
+
+func (p *tornPort) Do(ops []fabric.Op) error {
+	f := p.between
+	if f == nil || len(ops) != 2 {
+		return p.Port.Do(ops)
+	}
+	p.between = nil
+	if err := p.Port.Do(ops[:1]); err != nil {
+		return err
+	}
+	f(ops[0].Buf)
+	return p.Port.Do(ops[1:])
+}
+
+// An object that is replaced while it is read, whose memory has another by then, has the beginning of one and the rest of the other: its key is found all the same, with its new value.
+func TestSkimOfTornObject(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 2)
+	p := &tornPort{Port: w.port(0)}
+	s := w.open(0, w.config())
+	c, err := s.Client(cas.New(p, cas.Config{}))
+	wantErr(t, "client", err, nil)
+	other := w.client(1, w.open(1, w.config()))
+	wantErr(t, "set", c.Set(b("k"), b("old"), Options{}), nil)
+	p.between = func(object []byte) {
+		wantErr(t, "set", other.Set(b("k"), b("new"), Options{}), nil)
+		object[len(object)-1] = 0xff // of the value
+	}
+	got := ""
+	_, err = c.Skim(0, 1<<30, func(x *Brief) bool { got += string(x.Key) + " " + string(x.Value) + " "; return true })
+	if err != nil || got != "k new " || p.between != nil {
+		t.Errorf("%q, %v", got, err)
 	}
 }
