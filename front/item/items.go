@@ -25,8 +25,6 @@ type Items struct {
 	flushes *Flushes
 
 	gets, updates front.Timer
-	used          front.Lately[objstore.Usage]
-	counted       front.Lately[uint64]
 
 	stop     context.CancelFunc
 	watching sync.WaitGroup

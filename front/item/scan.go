@@ -67,12 +67,8 @@ func (x *Items) skim(ctx context.Context, from, most uint64, begin func(), f fun
 // usageSample is how many buckets of a memory node Usage looks at.
 const usageSample = 4096
 
-// Usage returns about how much of the store is in use, or was lately.
-func (x *Items) Usage(ctx context.Context) (objstore.Usage, error) {
-	return x.used.Get(x.clock, func() (objstore.Usage, error) { return x.usage(ctx) })
-}
-
-func (x *Items) usage(ctx context.Context) (sum objstore.Usage, err error) {
+// Usage returns about how much of the store is in use.
+func (x *Items) Usage(ctx context.Context) (sum objstore.Usage, err error) {
 	err = x.cluster.Use(ctx, func(s *declock.Session) error {
 		return s.Do(ctx, func() error {
 			sum.Exact = true
@@ -144,11 +140,6 @@ func (x *Items) Count(ctx context.Context) (uint64, error) {
 		live = (live*all + next/2) / next
 	}
 	return live, err
-}
-
-// CountLately is Count, or what it was lately.
-func (x *Items) CountLately(ctx context.Context) (uint64, error) {
-	return x.counted.Get(x.clock, func() (uint64, error) { return x.Count(ctx) })
 }
 
 // Limit returns how many bytes objects may take.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/declock/declock"
 	"github.com/declock/declock/fabric"
-	"github.com/declock/declock/front"
 	"github.com/declock/declock/front/item"
 	"github.com/declock/declock/objstore"
 )
@@ -34,7 +33,6 @@ type home struct {
 	cfg     declock.StoreConfig // of items
 	stores  atomic.Pointer[[2]*declock.Store]
 	inUse   sync.RWMutex // operations have it in common
-	used    front.Lately[objstore.Usage]
 
 	mu   sync.Mutex
 	done objstore.Stats // of stores that were dropped

@@ -76,7 +76,7 @@ func (c *conn) list(list []stat) {
 // general are the statistics that stats without an argument answers with: memcached's names in its order. What this server does not have is zero.
 func (c *conn) general() ([]stat, error) {
 	h := c.srv.home.Load()
-	u, err := c.srv.usage()
+	u, err := c.srv.home.Load().usage()
 	if err != nil {
 		return nil, err
 	}
@@ -135,16 +135,11 @@ var slabNames = []string{
 // usageSample is how many buckets of each memory node are counted for curr_items and bytes.
 const usageSample = 4096
 
-// usage returns how many items there are, about, and their bytes, or how many there were lately.
-func (s *Server) usage() (objstore.Usage, error) {
-	h := s.home.Load()
-	if h == nil {
-		return objstore.Usage{}, errDetached
-	}
-	return h.used.Get(s.clock, h.usage)
-}
-
+// usage returns how many items there are, about, and their bytes.
 func (h *home) usage() (sum objstore.Usage, err error) {
+	if h == nil {
+		return sum, errDetached
+	}
 	h.inUse.RLock()
 	defer h.inUse.RUnlock()
 	err = h.cluster.Use(context.Background(), func(s *declock.Session) error {
@@ -233,7 +228,7 @@ func yesNo(b bool) string {
 
 // classes answers stats items and stats slabs. The store has no classes that clients could know: all items are of class 1.
 func (c *conn) classes(what string) ([]stat, error) {
-	u, err := c.srv.usage()
+	u, err := c.srv.home.Load().usage()
 	if err != nil {
 		return nil, err
 	}

@@ -311,7 +311,7 @@ func (c *conn) infoKeys() ([][2]string, error) {
 	if a == nil {
 		return nil, errDetached
 	}
-	n, err := a.items.CountLately(c.srv.ops)
+	n, err := a.items.Count(c.srv.ops)
 	if err != nil || n == 0 {
 		return nil, err
 	}
