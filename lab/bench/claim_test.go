@@ -43,6 +43,30 @@ func TestDirectionOfClaims(t *testing.T) {
 	}
 }
 
+// The lease of the paper is the best in part only, if one that is far from it is as good but for chance. One that is near does not matter.
+func TestBestLeaseByChance(t *testing.T) {
+	lease := func(us, mops, half float64) Row {
+		return Row{Params: Params{{"lock", letterDSLR}, {"rate", 0.1}, {"lease_us", us}}, Metrics: map[string]Estimate{"mops": {mops, half, severalSeeds}}}
+	}
+	for i, c := range []struct {
+		rows Rows
+		want Verdict
+	}{
+		{Rows{lease(100, 2, 0.1), lease(500, 1.5, 0.1)}, ComesOut},
+		{Rows{lease(100, 2, 0.1), lease(500, 1.95, 0)}, InPart},
+		{Rows{lease(100, 2, 0.1), lease(500, 1.5, 0.8), lease(10, 1, 0)}, InPart},
+		{Rows{lease(100, 2, 0.1), lease(50, 1.99, 0.8), lease(500, 1, 0)}, ComesOut},
+		{Rows{lease(100, 1.99, 0.1), lease(500, 2, 0.8)}, DoesNot},
+		{Rows{lease(10, 1, 0), lease(50, 2, 0)}, ComesOut},
+	} {
+		for _, claim := range expDSLR17.Judge(c.rows) {
+			if claim.Text == "10 % fail: the lease with the most throughput, us" && claim.Verdict != c.want {
+				t.Errorf("%d: the best lease is %v us: %v, want %v", i, claim.Ours, claim.Verdict, c.want)
+			}
+		}
+	}
+}
+
 // What is set against the best others is set against each of them.
 func TestBestLeavesNoneOut(t *testing.T) {
 	for _, x := range []struct {

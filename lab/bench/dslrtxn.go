@@ -419,6 +419,31 @@ func leaseLocks(rate float64, lease int) []string {
 	return []string{letterDSLR, "declock"}
 }
 
+// bestLease judges which lease has the most throughput, of those that are steady or have several seeds. One within a factor of 2 of the paper's comes out if it is ahead of all
+// that are not by more than chance.
+func bestLease(c Claim, of Rows) Claim {
+	const factor = 2
+	sure := slices.DeleteFunc(slices.Clone(of), func(r Row) bool { return r.Value("steady") < 1 && r.Metrics["mops"].N < severalSeeds })
+	if len(sure) == 0 {
+		return c.Near(missing, factor)
+	}
+	best := sure.Max("mops")
+	lease := best.Value("lease_us")
+	if c = c.Near(lease, factor); c.Verdict != ComesOut {
+		return c
+	}
+	for _, r := range sure {
+		if far := r.Value("lease_us") / c.Paper; far > factor || far < 1.0/factor {
+			rival := c
+			rival.Spread = spread("mops", best, r)
+			if rival.directed(lease, Ratio(best, r, "mops")-1).Verdict != ComesOut {
+				c.Verdict = InPart
+			}
+		}
+	}
+	return c
+}
+
 var expDSLR17 = &Experiment{
 	Name: "dslr17", Other: true, Title: "DSLR's Figs. 17 and 18: throughput and aborts by lease, where transactions fail",
 	Paper: "DSLR's paper, appendix A.6, high contention, 0.1, 1 and 10 % of the transactions fail with their locks: with leases of 10 and 50 us many abort, and throughput is low; from 500 us on it is low, too. The best lease is around 100 us." +
@@ -450,17 +475,13 @@ var expDSLR17 = &Experiment{
 		for _, rate := range leaseRates {
 			of, strict := rows.Where("lock", letterDSLR, "rate", rate), rows.Where("lock", "dslr")
 			at := func(lease int) Row { return of.Find("lease_us", lease) }
-			best := missing
-			if sure := slices.DeleteFunc(slices.Clone(of), func(r Row) bool { return r.Value("steady") < 1 && r.Metrics["mops"].N < severalSeeds }); len(sure) > 0 {
-				best = sure.Max("mops").Value("lease_us")
-			}
 			note, part := fmt.Sprintf("rows that are not steady count if they have three seeds: a warehouse recovers by chance, and is lost again with its next failure. Clients that wait for a lock of one that has failed hold others, whose leases end meanwhile, and so on: with a lease of 500 us there are %s resets for each failure. Transactions commit also if a lease has ended, for most take longer. ", Figure(at(500).Value("resets")/at(500).Value("failures")))+
 				inWords(of, letterDSLR, "lease_us", "mops")+"; "+inWords(of, letterDSLR, "lease_us", "expired_pct")+"; with 0.1 % "+inWords(strict, "dslr", "lease_us", "mops"), fmt.Sprintf("%g %% fail: ", 100*rate)
 			over := func(lease int, text, metric string) Claim {
 				return Claim{Text: part + text, Unit: "x", Note: note, Spread: spread(metric, at(lease), at(100))}
 			}
 			claims = append(claims,
-				Claim{Text: part + "the lease with the most throughput, us", Paper: 100, Note: note}.Near(best, 2),
+				bestLease(Claim{Text: part + "the lease with the most throughput, us", Paper: 100, Note: note}, of),
 				over(10_000, "throughput with a lease of 10 ms over that with 100 us", "mops").AtMost(Ratio(at(10_000), at(100), "mops"), 1),
 				over(10, "throughput with a lease of 10 us over that with 100 us", "mops").AtMost(Ratio(at(10), at(100), "mops"), 1),
 				over(10, "transactions that abort with a lease of 10 us over those with 100 us", "expired_pct").AtLeast(Ratio(at(10), at(100), "expired_pct"), 1.5))

@@ -125,7 +125,7 @@ func TestConformanceOfThePapers(t *testing.T) {
 			t.Run(name+", tcp", func(t *testing.T) { locktest.Run(t, locktest.TCP(), m) })
 		}
 	}
-	for _, name := range []string{"parlock", "parlock:ro", "dslr:slots", "dslr:busy", "drtm", "srvlock"} {
+	for _, name := range []string{"parlock", "parlock:ro", "dslr:slots", "dslr:busy", "drtm", "srvlock", "shift-artifact:pause"} {
 		if !seen[name] {
 			t.Errorf("%s is not tested", name)
 		}

@@ -88,7 +88,10 @@ func TestReadersAreBounded(t *testing.T) {
 	cfg := rmarw.Config{Readers: 4}
 	s := locktest.Play(t, 1, join(cfg), func(k *actor) {
 		for range 10 {
-			k.Acquire(lock.Shared)
+			if err := k.L.Acquire(&k.H, &lock.Request{Lock: k.Lock, Mode: lock.Shared, Deadline: fabric.Millisecond}); err != nil { // the counts are not reset
+				t.Error(err)
+				return
+			}
 			k.Release()
 		}
 	})
