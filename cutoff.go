@@ -96,15 +96,23 @@ func (l *watches) cutOff(f fabric.Node) {
 	asking.Wait()
 }
 
-// answers reports whether a memory node answers this process in time.
+// answers reports whether a memory node answers this process in time. Without room for a client to ask with, it cannot find out, and says no.
 func (l *watches) answers(f fabric.Node, mn fabric.MemID) bool {
+	late := time.Now().Add(cutOffLooks * l.every)
 	p, err := f.Open()
-	if err != nil {
-		return errors.Is(err, fabric.ErrTooManyClients) || errors.Is(err, fabric.ErrClosed) // nothing is known, or Close says it
+	for ; err != nil; p, err = f.Open() {
+		switch {
+		case errors.Is(err, fabric.ErrClosed): // Close says it
+			return true
+		case !errors.Is(err, fabric.ErrTooManyClients), time.Now().After(late):
+			return false
+		}
+		if !l.pause() {
+			return true
+		}
 	}
 	defer p.Close()
-	late := time.Now().Add(cutOffLooks * l.every)
-	defer time.AfterFunc(cutOffLooks*l.every, p.Interrupt).Stop()
+	defer time.AfterFunc(time.Until(late), p.Interrupt).Stop()
 	b := p.Alloc(8)
 	defer p.Free(b)
 	for {
@@ -115,10 +123,18 @@ func (l *watches) answers(f fabric.Node, mn fabric.MemID) bool {
 		case errors.Is(err, fabric.ErrFenced), time.Now().After(late):
 			return false
 		}
-		select {
-		case <-l.ended:
+		if !l.pause() {
 			return true
-		case <-time.After(l.every / 10):
 		}
+	}
+}
+
+// pause waits before something is tried again, and reports whether watches have not ended meanwhile.
+func (l *watches) pause() bool {
+	select {
+	case <-l.ended:
+		return false
+	case <-time.After(l.every / 10):
+		return true
 	}
 }

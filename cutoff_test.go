@@ -14,12 +14,23 @@ import (
 type lapsing struct {
 	fabric.Node
 	lapsed atomic.Bool
+	full   atomic.Bool // and that it has no room for a client
+	asked  atomic.Int32
+}
+
+func (n *lapsing) Open() (fabric.Port, error) {
+	if n.full.Load() {
+		n.asked.Add(1)
+		return nil, fabric.ErrTooManyClients
+	}
+	return n.Node.Open()
 }
 
 func (n *lapsing) Leased() bool { return !n.lapsed.Load() }
 
-// A guard is notified when its process can neither keep its lease nor reach the lock's memory node, and not when it can do one of both.
-func TestGuardCutOff(t *testing.T) {
+// cutOffGuard opens a cluster of a node that can lapse, which looks often, and a lock that is held there.
+func cutOffGuard(t *testing.T) (*lapsing, *mn.Node, Guard) {
+	t.Helper()
 	o := shm.Options{Name: "cut", Dir: t.TempDir(), Size: 64 << 20, Sparse: true}
 	srv, err := shm.Serve(o)
 	if err != nil {
@@ -29,7 +40,7 @@ func TestGuardCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
+	t.Cleanup(func() { m.Close() })
 	f, err := shm.Join(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -39,9 +50,8 @@ func TestGuardCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
 	c.watches.every = 10 * time.Millisecond
-	const looks = 60 * time.Millisecond
 	l, err := c.Locks(t.Context(), "l", 1)
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +60,13 @@ func TestGuardCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return n, m, g
+}
+
+// A guard is notified when its process can neither keep its lease nor reach the lock's memory node, and not when it can do one of both.
+func TestGuardCutOff(t *testing.T) {
+	n, m, g := cutOffGuard(t)
+	const looks = 60 * time.Millisecond
 	lost := g.Lost()
 	n.lapsed.Store(true)
 	time.Sleep(looks)
@@ -69,5 +86,25 @@ func TestGuardCutOff(t *testing.T) {
 	case <-lost:
 	case <-time.After(10 * time.Second):
 		t.Error("the lease has run out, no memory node answers, and the guard is not notified")
+	}
+}
+
+// A guard is notified when its process cannot keep its lease, and has no room for a client to ask the memory node with; not while it has its lease.
+func TestGuardCutOffWithoutRoom(t *testing.T) {
+	n, _, g := cutOffGuard(t)
+	lost := g.Lost()
+	n.full.Store(true)
+	time.Sleep(30 * time.Millisecond)
+	if isClosed(lost) || n.asked.Load() > 0 {
+		t.Errorf("the lease lasts: lost is %v, %d clients were opened", isClosed(lost), n.asked.Load())
+	}
+	n.lapsed.Store(true)
+	select {
+	case <-lost:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the lease has run out, there is no room to ask, and the guard is not notified")
+	}
+	if n.asked.Load() < 2 {
+		t.Error("room was looked for once only")
 	}
 }

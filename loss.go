@@ -45,7 +45,8 @@ var over = func() chan struct{} {
 // finds out, at a failed operation or within a second. Unlock does not close it, but when called after Unlock, Lost returns a closed one. Close of the guard's session, or of the cluster,
 // is a loss to a guard, too, unless another guard of this process holds the lock in common.
 //
-// Over TCP and RDMA it is also closed when the process cannot find out: its lease has run out, for it reaches no coordinator, and the lock's memory node does not answer for a second.
+// Over TCP and RDMA it is also closed when the process cannot find out: its lease has run out, for it reaches no coordinator, and the lock's memory node does not answer for a second, or
+// for as long there is no room for a client to ask with (fabric.ErrTooManyClients).
 // The lock may be another's then. WithOnLoss is not called for that, and if both come back an Unlock that succeeds says that the lock has been held all the time.
 func (g Guard) Lost() <-chan struct{} {
 	if g.s == nil {
