@@ -23,8 +23,8 @@ func Read(id LockID) Want { return Want{ID: id, Mode: Shared} }
 type Want struct {
 	ID   LockID
 	Mode Mode // Shared or Exclusive
-	// Timeout bounds the wait for this lock, from when it is its turn; then the error wraps lock.ErrTimeout. 0: only
-	// the context does.
+	// Timeout is how long after the call this lock is to be held at the latest; else the error wraps lock.ErrTimeout. 0: only
+	// the context bounds that.
 	Timeout time.Duration
 }
 
@@ -41,7 +41,8 @@ type Guards struct {
 // They are acquired in the order of their addresses, so that sessions that use LockAll, each for all locks that
 // it holds at a time, never wait for each other in a circle. A session that already holds another lock
 // needs an order of its own, and a ctx with a deadline. A lock that is named twice is
-// acquired once, exclusively if one of the two is exclusive, and with the shorter timeout.
+// acquired once, exclusively if one of the two is exclusive, and with the shorter timeout. Timeouts of all run from the call on, however often locks are acquired again: the longest
+// bounds the call, unless a Want has none.
 func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 	var g Guards
 	for _, w := range wants {
@@ -49,12 +50,13 @@ func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 			return g, fmt.Errorf("%w: Mode of %v is %d", ErrMode, w.ID, w.Mode)
 		}
 	}
+	begun := s.s.Port().Now()
 	sorted, err := s.inOrder(ctx, wants)
 	if err != nil {
 		return g, err
 	}
 	for {
-		if g, err = s.lockEach(ctx, sorted); err != nil || !slices.ContainsFunc(g.held, Guard.isLost) {
+		if g, err = s.lockEach(ctx, begun, sorted); err != nil || !slices.ContainsFunc(g.held, Guard.isLost) {
 			return g, err
 		}
 		// Some were lost while others were waited for.
@@ -67,15 +69,20 @@ func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 	}
 }
 
-// lockEach acquires locks one after the other, all or none.
-func (s *Session) lockEach(ctx context.Context, sorted []Want) (g Guards, err error) {
+// lockEach acquires locks one after the other, all or none. Timeouts run from when LockAll has begun.
+func (s *Session) lockEach(ctx context.Context, begun fabric.Time, sorted []Want) (g Guards, err error) {
 	g.held = make([]Guard, 0, len(sorted))
 	for _, w := range sorted {
 		r := lock.Request{Mode: w.Mode.mode()}
-		if now := s.s.Port().Now(); w.Timeout > 0 && fabric.Time(w.Timeout) < fabric.Forever-now {
-			r.Deadline = now + fabric.Time(w.Timeout)
+		if w.Timeout > 0 && fabric.Time(w.Timeout) < fabric.Forever-begun {
+			r.Deadline = begun + fabric.Time(w.Timeout)
 		}
-		one, err := s.acquire(ctx, w.ID, r)
+		var one Guard
+		if r.Until() <= s.s.Port().Now() { // those before it have taken so long
+			err = lock.ErrTimeout
+		} else {
+			one, err = s.acquire(ctx, w.ID, r)
+		}
 		if err != nil {
 			err = fmt.Errorf("declock: lock %v, %v, after %d of %d: %w", w.ID, w.Mode, len(g.held), len(sorted), err)
 			return Guards{}, errors.Join(err, g.Unlock())

@@ -88,7 +88,7 @@ func TestLockAllOrNone(t *testing.T) {
 	}
 }
 
-// Each lock may have a time of its own, which runs from its turn on.
+// Each lock may have a time of its own.
 func TestLockAllTimeouts(t *testing.T) {
 	c, l := openLocks(t, 3)
 	a, b := session(t, c), session(t, c)
@@ -117,6 +117,28 @@ func TestLockAllTimeouts(t *testing.T) {
 	}
 	if err := g.Unlock(); err != nil {
 		t.Error(err)
+	}
+}
+
+// The time of each lock runs from the call on, and not from its turn: those before it have some of it.
+func TestLockAllTimeoutsOfTheCall(t *testing.T) {
+	c, l := openLocks(t, 2)
+	const timeout = 20 * time.Millisecond
+	waited := false
+	ctx := &meanwhile{t.Context(), func() {
+		if !waited { // the first lock takes longer than the second has
+			waited = true
+			time.Sleep(2 * timeout)
+		}
+	}}
+	_, err := session(t, c).LockAll(ctx, declock.Write(l.At(0)), declock.Want{ID: l.At(1), Mode: declock.Exclusive, Timeout: timeout})
+	if !errors.Is(err, lock.ErrTimeout) || !strings.Contains(err.Error(), "after 1 of 2") || !waited {
+		t.Errorf("waited %v: %v", waited, err)
+	}
+	for i := range 2 {
+		if g, err := c.TryLock(t.Context(), l.At(i)); err != nil || g.Unlock() != nil {
+			t.Errorf("lock %d afterwards: %v", i, err)
+		}
 	}
 }
 

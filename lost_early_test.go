@@ -48,28 +48,60 @@ func TestLostBeforeItIsReturned(t *testing.T) {
 			t.Fatalf("%s: %v", of, err)
 		}
 		restarted := false
-		held, err := call.acquire(&meanwhile{bound, func() {
-			if restarted {
-				return
-			}
-			g, err := call.try()
-			if err == nil {
-				_ = g.Unlock()
-			} else if restarted = errors.Is(err, lock.ErrBusy); restarted {
-				for mn := range fabric.MemID(2) {
-					two.stop(mn)
-					two.serve(mn)
-				}
-				if g, err := c.Lock(bound, l.At(2)); err != nil || g.Unlock() != nil { // the process finds out by that
-					t.Error(err)
-				}
-			}
-		}})
+		held, err := call.acquire(&meanwhile{bound, func() { restarted = restarted || two.restartOnceHeld(t, bound, c, call.try, l.At(2)) }})
 		if err != nil {
 			t.Fatalf("%s: %v", of, err)
 		}
 		if err := held.Unlock(); err != nil || !restarted {
 			t.Errorf("%s: restarted %v: %v", of, restarted, err)
+		}
+	}
+}
+
+// restartOnceHeld restarts the memory nodes if try finds a lock held, and has the process find out by another lock. It reports whether it has.
+func (s *nodesTwo) restartOnceHeld(t *testing.T, ctx context.Context, c *declock.Cluster, try func() (declock.Guard, error), another declock.LockID) bool {
+	g, err := try()
+	if err == nil {
+		_ = g.Unlock()
+	}
+	if !errors.Is(err, lock.ErrBusy) {
+		return false
+	}
+	for mn := range fabric.MemID(2) {
+		s.stop(mn)
+		s.serve(mn)
+	}
+	if g, err := c.Lock(ctx, another); err != nil || g.Unlock() != nil {
+		t.Error(err)
+	}
+	return true
+}
+
+// Locks that LockAll acquires again, for some were lost meanwhile, have no more time for that than LockAll has.
+func TestLockAllAgainWithinTimeout(t *testing.T) {
+	two := twoNodes(t, true)
+	c := two.open()
+	bound, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	l, err := c.Locks(bound, "l", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const timeout = time.Second
+	begun, restarted := time.Now(), false
+	ctx := &meanwhile{bound, func() {
+		if !restarted && two.restartOnceHeld(t, bound, c, func() (declock.Guard, error) { return c.TryLock(bound, l.At(0)) }, l.At(2)) {
+			restarted = true
+			time.Sleep(timeout - time.Since(begun))
+		}
+	}}
+	_, err = c.LockAll(ctx, declock.Want{ID: l.At(0), Mode: declock.Exclusive, Timeout: timeout}, declock.Write(l.At(1)))
+	if !errors.Is(err, lock.ErrTimeout) || !restarted {
+		t.Errorf("restarted %v: %v", restarted, err)
+	}
+	for i := range 2 {
+		if g, err := c.Lock(bound, l.At(i)); err != nil || g.Unlock() != nil {
+			t.Errorf("lock %d afterwards: %v", i, err)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func (c *Cluster) acquire(ctx context.Context, id LockID, r lock.Request) (Guard
 }
 
 // LockAll acquires several locks, all or none, as [Session.LockAll] does, for any goroutine. Guards.Unlock releases them, by this or another
-// goroutine.
+// goroutine. ctx bounds the wait for a session, and timeouts run from then on.
 func (c *Cluster) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 	w, err := c.guards.take(ctx)
 	if err != nil {
