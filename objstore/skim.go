@@ -37,12 +37,12 @@ const (
 // skimSlots is how many objects are read in a chain: the READ of their slots is its last.
 const skimSlots = fabric.MaxChain - 1
 
-// skimLooks bounds how often Skim looks at a bucket that changes.
-const skimLooks = 100
+// skimLooks is how often Skim looks at a bucket that changes before it takes its lock.
+const skimLooks = 10
 
 // Skim calls f with the objects in the buckets from one on, of all memory nodes one after the other, and returns the bucket to go on with: [Store.AllBuckets] at the end. It
-// goes on until f has returned false, to the end of that bucket, or it has read most bytes: at least a bucket. It takes no lock, and of an object it reads some hundred bytes; those
-// that have expired it leaves out, and segments. Keys are there or not at different moments: one that is there all the time f gets, however the objects of its bucket change. f must not use the client.
+// goes on until f has returned false, to the end of that bucket, or it has read most bytes: at least a bucket. It takes no lock but that of a bucket that changes at each of ten looks, and of an object it
+// reads some hundred bytes; those that have expired it leaves out, and segments. Keys are there or not at different moments: one that is there all the time f gets, however the objects of its bucket change. f must not use the client.
 func (c *Client) Skim(from, most uint64, f func(*Brief) (more bool)) (next uint64, err error) {
 	if err := c.session.Begin(); err != nil {
 		return from, err
@@ -127,25 +127,77 @@ func vacant(slots []byte) bool {
 
 // bucket calls f with the objects of a bucket whose slots have been read.
 func (k *skimming) bucket(index uint64, slots []byte) error {
-	c := k.c
-	k.found, k.arena = k.found[:0], k.arena[:0]
-	for k.look = 0; k.look < skimLooks; k.look++ {
-		if k.look > 0 {
-			slots = c.slots[:c.s.slotsLen()]
-			c.ops[0] = fabric.Read(c.s.slotsAddr(c.s.bucket(k.n.Index, index)), slots)
-			if err := lock.Do(c.l, c.ops[:1]); err != nil {
-				return err
-			}
-		}
-		if sound, err := k.all(index, slots); err != nil {
-			return err
-		} else if sound {
-			break
-		}
+	k.found, k.arena, k.look = k.found[:0], k.arena[:0], 0
+	sound, err := k.unlocked(index, slots)
+	if err == nil && !sound {
+		err = k.locked(index)
+	}
+	if err != nil {
+		return err
 	}
 	for i := range k.found {
 		more := k.f(&k.found[i]) // of all objects of the bucket: the next call begins behind it
 		k.over = k.over || !more
+	}
+	return nil
+}
+
+// unlocked looks at a bucket until a look is sound, some times at most.
+func (k *skimming) unlocked(index uint64, slots []byte) (sound bool, err error) {
+	c := k.c
+	for ; c.s.order && k.look < skimLooks; k.look++ {
+		if k.look > 0 {
+			slots = c.slots[:c.s.slotsLen()]
+			c.ops[0] = fabric.Read(c.s.slotsAddr(c.s.bucket(k.n.Index, index)), slots)
+			if err := lock.Do(c.l, c.ops[:1]); err != nil {
+				return false, err
+			}
+		}
+		if sound, err = k.all(index, slots); err != nil || sound {
+			return sound, err
+		}
+	}
+	return false, nil
+}
+
+// locked looks at a bucket under its lock, with open slots held, so that nothing changes meanwhile: what does not fit then is damage, of which Get tells.
+func (k *skimming) locked(index uint64) error {
+	c := k.c
+	if !c.s.h.Registered() {
+		return fmt.Errorf("%w: memory node %v, which has the first part of store %q: a bucket that changes cannot be read without its lock",
+			fabric.ErrNodeDown, c.s.h.Parts[0].MN, c.s.cfg.Name)
+	}
+	bucket := c.s.bucket(k.n.Index, index)
+	slots := c.slots[:c.s.slotsLen()]
+	c.reads[0].SetRead(c.s.slotsAddr(bucket), slots)
+	c.req = lock.Request{Lock: bucket, Mode: lock.Shared, Reads: c.reads[:1], Since: c.session.Since}
+	if t := c.s.cfg.LockTimeoutNs; t != 0 {
+		c.req.Deadline = c.port.Now() + t
+	}
+	if err := c.l.Acquire(&c.hold, &c.req); err != nil {
+		return err
+	}
+	k.look++
+	err := k.hold(bucket, slots)
+	if err == nil {
+		_, err = k.all(index, slots)
+	}
+	return c.unlock(err)
+}
+
+// hold makes open slots of a bucket held, whose lock is.
+func (k *skimming) hold(bucket fabric.Addr, slots []byte) error {
+	if !k.c.s.geo.opens {
+		return nil
+	}
+	for i := range k.c.s.geo.slots {
+		if w := slotWord(wordAt(slots, i)); w.open() {
+			held, err := k.c.holdSlot(k.c.s.slotsAddr(bucket).Add(uint64(i)*slotSize), w)
+			if err != nil {
+				return err
+			}
+			putWord(slots, i, uint64(held))
+		}
 	}
 	return nil
 }

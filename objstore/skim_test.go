@@ -10,6 +10,7 @@ import (
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/lock"
 )
 
 // skimmed are the keys that Skim finds in the whole store, in as many calls as it takes with so many bytes each.
@@ -177,15 +178,16 @@ func TestTornBucket(t *testing.T) {
 	}
 }
 
-// A tornPort has something happen between the READs of objects and that of their slots, once.
+// A tornPort has something happen between the READs of objects and that of their slots, once, or again and again.
 type tornPort struct {
 	fabric.Port
 	between func(object []byte)
+	again   bool
 }
 
 func (p *tornPort) Do(ops []fabric.Op) error {
 	f := p.between
-	if f == nil || len(ops) != 2 {
+	if f == nil || len(ops) != 2 || ops[0].Kind != fabric.OpRead || ops[1].Kind != fabric.OpRead {
 		return p.Port.Do(ops)
 	}
 	p.between = nil
@@ -193,6 +195,9 @@ func (p *tornPort) Do(ops []fabric.Op) error {
 		return err
 	}
 	f(ops[0].Buf)
+	if p.again {
+		p.between = f
+	}
 	return p.Port.Do(ops[1:])
 }
 
@@ -213,5 +218,58 @@ func TestSkimOfTornObject(t *testing.T) {
 	_, err = c.Skim(0, 1<<30, func(x *Brief) bool { got += string(x.Key) + " " + string(x.Value) + " "; return true })
 	if err != nil || got != "k new " || p.between != nil {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// An object that is replaced at each look at it, by a client that goes on while the lock of its bucket is held, as long as that lets it: its key is found all the same, with its value. So it is where
+// sets need no lock.
+func TestSkimOfBusyBucket(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		w := newWorld(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 1)
+		p := &tornPort{Port: w.port(0), again: true}
+		cfg := w.openSlots()
+		cfg.OpenSlots, cfg.LockTimeoutNs = open, 10*fabric.Microsecond
+		s := w.open(0, cfg)
+		c, err := s.Client(cas.New(p, cas.Config{Plain: true}))
+		wantErr(t, "client", err, nil)
+		other := w.plainClient(0, s)
+		if open {
+			opened(t, other, "k", "old")
+		} else {
+			wantErr(t, "set", other.Set(b("k"), b("old"), Options{}), nil)
+		}
+		sets, refused, last := 0, 0, "old"
+		p.between = func(object []byte) {
+			value := fmt.Sprint("new ", sets)
+			if err := other.Set(b("k"), b(value), Options{}); err == nil {
+				sets, last = sets+1, value
+				object[len(object)-1] = 0xff // of the value
+			} else if wantErr(t, "set", err, lock.ErrTimeout); true {
+				refused++
+			}
+		}
+		got := ""
+		_, err = c.Skim(0, 1<<30, func(x *Brief) bool { got += string(x.Key) + " " + string(x.Value) + ","; return true })
+		if err != nil || got != "k "+last+"," || sets != skimLooks || refused != 1 {
+			t.Errorf("open slots %v: %q after %d sets, %q the last, and %d that were refused: %v", open, got, sets, last, refused, err)
+		}
+		p.between = nil
+		wantErr(t, "set", c.Set(b("k"), b("free"), Options{}), nil) // the lock is
+	}
+}
+
+// Where READs of a chain may be exchanged, the slots after an object do not tell that it was the slot's: each bucket in use is looked at under its lock.
+func TestSkimWithoutOrder(t *testing.T) {
+	w := newWorld(t, sim.Config{NIC: sim.Ideal(), ExchangeReads: 0.5}, 1, 4<<20, 1)
+	cfg := w.config()
+	cfg.Objects = 1
+	c := w.client(0, w.open(0, cfg))
+	const n = 5
+	for i := range n {
+		wantErr(t, "set", c.Set(keyOf(i), nil, Options{}), nil)
+	}
+	locks := c.l.Stats().Acquires
+	if got := skimmed(t, c, 1<<30); len(got) != n || c.l.Stats().Acquires != locks+c.s.geo.buckets {
+		t.Errorf("%d of %d keys with %d locks of %d buckets", len(got), n, c.l.Stats().Acquires-locks, c.s.geo.buckets)
 	}
 }
