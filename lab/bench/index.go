@@ -42,6 +42,7 @@ type Index struct {
 	WarmupNs, WindowNs fabric.Time // a fixed window; 0: see [Pace]
 	NIC                string      // sim.Preset
 	Tune               string      // changes constants of it: see Micro.Tune
+	Quick              bool        // such a run is shorter
 }
 
 // maxScan bounds the keys of a scan: 1 to so many.
@@ -181,6 +182,9 @@ func (s *indexRun) prepare(t *btree.Tree, l lock.Locker, load bool) error {
 // measure lets virtual time go by, and takes the figures.
 func (s *indexRun) measure(ctx context.Context) (Metrics, error) {
 	p := paceOf(s.x.Clients, 0, limitNs)
+	if s.x.Quick && s.x.WindowNs == 0 {
+		p = p.quick(s.x.Clients)
+	}
 	p.WarmupNs, p.WindowNs = s.x.WarmupNs, s.x.WindowNs
 	part, err := s.settle(ctx, p, func(n *counters) {
 		for _, c := range s.clients {
@@ -300,7 +304,7 @@ func (c *indexClient) scan() error {
 // index returns x with what most have in common, and as large as the run: tiny for tests.
 func (o Options) index(x Index) Index {
 	x.Keys, x.KeySize, x.ValueSize = cmp.Or(x.Keys, 100_000), cmp.Or(x.KeySize, 8), cmp.Or(x.ValueSize, 8)
-	x.Theta, x.NIC = DefaultTheta, o.NIC
+	x.Theta, x.NIC, x.Quick = DefaultTheta, o.NIC, o.Quick
 	if o.Tiny {
 		x.Keys, x.WarmupNs, x.WindowNs = 2000, 50_000, 200_000
 		x.Clients = min(x.Clients, 16)

@@ -45,6 +45,7 @@ const (
 	// Quick runs have fewer, which is enough for many, and are shorter.
 	quickTurns   = 10
 	quickLeastNs = 3 * fabric.Millisecond
+	quickLimit   = 8 // by what the limit is divided: what is not steady by then hardly ever is later
 
 	firstBatch = 25 * fabric.Microsecond
 	maxBatches = 64 // then each two become one
@@ -59,7 +60,7 @@ func paceOf(clients, each int, limit fabric.Time) Pace {
 
 // quick returns the pace of a quick run of so many clients.
 func (p Pace) quick(clients int) Pace {
-	p.LeastNs, p.LeastOps, p.LimitNs = quickLeastNs, uint64(max(leastOps/2, quickTurns*clients)), p.LimitNs/2
+	p.LeastNs, p.LeastOps, p.LimitNs = quickLeastNs, uint64(max(leastOps/2, quickTurns*clients)), p.LimitNs/quickLimit
 	return p
 }
 
