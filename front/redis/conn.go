@@ -134,12 +134,20 @@ func (c *conn) direct() error {
 	switch {
 	case ended != nil || err == nil:
 		return ended
-	case c.srv.accept.Idle(err, c.srv.o.IdleTimeout):
-		c.srv.counted.idled.Add(1)
+	case c.wasIdle(err):
 	case errors.Is(err, os.ErrDeadlineExceeded): // what has arrived is read
 		return nil
 	}
 	return err
+}
+
+// wasIdle reports whether a read has failed with err because the client was idle, and counts that.
+func (c *conn) wasIdle(err error) bool {
+	idle := c.srv.accept.Idle(err, c.srv.o.IdleTimeout)
+	if idle {
+		c.srv.counted.idled.Add(1)
+	}
+	return idle
 }
 
 // next serves one request, or reads more of it.
@@ -191,9 +199,8 @@ func (c *conn) fill() error {
 		return nil
 	case err == nil:
 		return io.ErrNoProgress
-	case c.srv.accept.Idle(err, c.srv.o.IdleTimeout):
-		c.srv.counted.idled.Add(1)
 	}
+	c.wasIdle(err)
 	return err
 }
 

@@ -176,6 +176,7 @@ func (c *conn) receive() error {
 		n, err := c.srv.accept.Read(c.nc, b, c.srv.o.IdleTimeout)
 		c.srv.counted.read.Add(uint64(n))
 		if n == 0 && err != nil {
+			c.wasIdle(err)
 			return err
 		}
 		c.lastAt.Store(int64(time.Since(c.srv.started)))
@@ -216,9 +217,10 @@ func (c *conn) receiveDirectly(u *upload) error {
 		return true
 	})
 	switch {
-	case ended != nil:
+	case ended != nil || err == nil:
 		return ended
-	case err != nil && errors.Is(err, os.ErrDeadlineExceeded) && !c.srv.accept.Idle(err, c.srv.o.IdleTimeout): // what has arrived is read
+	case c.wasIdle(err):
+	case errors.Is(err, os.ErrDeadlineExceeded): // what has arrived is read
 		return nil
 	}
 	return err
