@@ -81,8 +81,23 @@ const dslrTxnNote = " Here: a transaction that has lost a lock, or that dslr pas
 // it does most (section 6.1). Here all have one, DSLR too, whose own is two leases, 20 ms.
 const ownOrder = "high, own order"
 
-// ownPatiences are those timeouts: with 1, 3 and 10 ms all locks do less.
-var ownPatiences = []fabric.Time{100 * fabric.Microsecond, 300 * fabric.Microsecond}
+// ownToo begins the text of a claim on the transactions' own order, where one on locks in order has the same words; ownOrderToo says what that is.
+const (
+	ownToo      = "own order: "
+	ownOrderToo = " Where patience_us is given, transactions take their locks in their own order, as the paper's do, and one that waits for a lock for longer releases all and begins again."
+)
+
+// ownPatiences are those timeouts: with 1, 3 and 10 ms all locks do less. With less than 0.1 ms CAS alone does more; Traditional, whose servers take that long, does not end.
+func ownPatiences(o Options, lock string) []fabric.Time {
+	list := []fabric.Time{100 * fabric.Microsecond, 300 * fabric.Microsecond}
+	switch {
+	case o.Quick:
+		return list[:1]
+	case lock == "cas":
+		list = append(list, 50*fabric.Microsecond)
+	}
+	return list
+}
 
 // The locks of dslr8 where they are taken in order, and of ownOrder.
 var (
@@ -90,11 +105,31 @@ var (
 	ownLocks   = []string{"dslr", "cas", "drtm", shortDrTM, "ncosed", manager, "declock"}
 )
 
+// ordered returns the run whose transactions take their locks in order or, with patience, in their own.
+func (r txnRun) ordered(patience fabric.Time) txnRun {
+	r.sorted, r.patience = patience == 0, patience
+	return r
+}
+
+// patienceParam says so in a row.
+func patienceParam(patience fabric.Time) Param { return Param{"patience_us", float64(patience) / 1e3} }
+
+// byOrder returns the rows whose transactions take their locks in order, and the others.
+func byOrder(rows Rows) (sorted, own Rows) {
+	for _, r := range rows {
+		if r.Value("patience_us") > 0 {
+			own = append(own, r)
+		} else {
+			sorted = append(sorted, r)
+		}
+	}
+	return sorted, own
+}
+
 // dslr8Point returns a point of dslr8. Without patience locks are taken in order.
 func dslr8Point(o Options, part, lock string, patience fabric.Time) Point {
 	r, m := dslrTxn(lock, 16, map[string]int{"high": 1, "low": 10, ownOrder: 1}[part])
-	r.sorted, r.patience = patience == 0, patience
-	return r.at(m, Params{{"part", part}, {"lock", lock}, {"patience_us", float64(patience) / 1e3}}, o)
+	return r.ordered(patience).at(m, Params{{"part", part}, {"lock", lock}, patienceParam(patience)}, o)
 }
 
 // atBestPatience returns of each part and lock the row that does most.
@@ -120,12 +155,11 @@ var expDSLR8 = &Experiment{
 		return []Plot{rows.bars("dslr8", "TPC-C by contention", "part", "mops", Axis{Label: txnLabel}), rows.bars("dslr8-p999", "99.9 % latency by contention", "part", "p999_us", Axis{Label: "p99.9 (us)"})}
 	},
 	Points: func(o Options) []Point {
-		patiences := ownPatiences
-		if o.Quick {
-			patiences = patiences[:1]
-		}
 		points := across([]string{"high", "low"}, dslr8Locks, func(part, lock string) Point { return dslr8Point(o, part, lock, 0) })
-		return append(points, across(patiences, ownLocks, func(patience fabric.Time, lock string) Point { return dslr8Point(o, ownOrder, lock, patience) })...)
+		for _, lock := range ownLocks {
+			points = append(points, across(ownPatiences(o, lock), []string{lock}, func(patience fabric.Time, lock string) Point { return dslr8Point(o, ownOrder, lock, patience) })...)
+		}
+		return points
 	},
 	Judge: func(rows Rows) []Claim {
 		sorted, own := rows.Where("part", "high"), atBestPatience(rows.Where("part", ownOrder))
@@ -226,45 +260,63 @@ func meansOver(part string, over func(lock, metric string) float64, note, lease 
 
 var expDSLR9 = &Experiment{
 	Name: "dslr9", Other: true, Title: "DSLR's Fig. 9: TPC-C by number of nodes, ten warehouses for each",
-	Paper:   "DSLR's paper, section 6.3: with 16 times the nodes DSLR has 14.5x the throughput; N-CoSED and Traditional scale worse than the others; mean and 99.9 % latencies of DSLR stay what they are, and DrTM has the worst 99.9 % latency." + dslrTxnNote,
-	Columns: []string{"lock", "nodes", "mops", "mean_us", "p50_us", "p99_us", "p999_us", "mn_ops_per_op"},
+	Paper:   "DSLR's paper, section 6.3: with 16 times the nodes DSLR has 14.5x the throughput; N-CoSED and Traditional scale worse than the others; mean and 99.9 % latencies of DSLR stay what they are, and DrTM has the worst 99.9 % latency." + dslrTxnNote + ownOrderToo,
+	Columns: []string{"lock", "nodes", "patience_us", "mops", "mean_us", "p50_us", "p99_us", "p999_us", "aborts_pct", "mn_ops_per_op"},
 	Plots: func(rows Rows) []Plot {
+		rows, _ = byOrder(rows)
 		x := Axis{Label: "nodes of each kind", Log: true, Ticks: []float64{1, 2, 4, 8, 16}}
 		return []Plot{{Name: "dslr9", Title: "TPC-C by nodes", X: x, Y: Axis{Label: txnLabel, Log: true}, Series: rows.LinesByLock("nodes", "mops")},
 			{Name: "dslr9-p999", Title: "99.9 % latency by nodes", X: x, Y: Axis{Label: "p99.9 (us)", Log: true}, Series: rows.LinesByLock("nodes", "p999_us")}}
 	},
 	Points: func(o Options) []Point {
-		return across(pick(o, []int{1, 2, 4, 8, 16}, 1, 16), []string{"dslr", "cas", "drtm", "ncosed", manager, "declock-tf", "declock"}, func(nodes int, lock string) Point {
+		point := func(patience fabric.Time, lock string, nodes int) Point {
 			r, m := dslrTxn(lock, nodes, 10)
-			return r.at(m, Params{{"lock", lock}, {"nodes", nodes}}, o)
-		})
+			return r.ordered(patience).at(m, Params{{"lock", lock}, {"nodes", nodes}, patienceParam(patience)}, o)
+		}
+		points := across(pick(o, []int{1, 2, 4, 8, 16}, 1, 16), []string{"dslr", "cas", "drtm", "ncosed", manager, "declock-tf", "declock"}, func(nodes int, lock string) Point { return point(0, lock, nodes) })
+		if o.Quick {
+			return points
+		}
+		return append(points, across([]int{1, 16}, scaledLocks, func(nodes int, lock string) Point { return point(scaledPatience, lock, nodes) })...)
 	},
-	Judge: func(rows Rows) (claims []Claim) {
-		scaled := func(lock string) float64 {
-			of := rows.Where("lock", lock)
-			return Ratio(of.Find("nodes", 16), of.Find("nodes", 1), "mops")
-		}
-		var gains Along
-		for _, lock := range rows.Distinct("lock") {
-			gains.add(lock, scaled(lock))
-		}
-		gains.Param = "lock"
-		claims = append(claims, Claim{Text: "DSLR's throughput with 16 times the nodes", Unit: "x", Paper: 14.5}.Near(scaled("dslr"), 1.15),
-			Claim{Text: "throughput with 16 times the nodes, of any lock at least: almost linear", Unit: "x", Sweep: gains}.AtLeast(gains.Least(), 12))
-		for _, lock := range []string{"ncosed", manager} {
-			claims = append(claims, Claim{Text: "what " + lock + " gains with 16 times the nodes, over what DSLR gains", Unit: "x",
-				Note: "the model's network between nodes has no congestion, which the paper names as the reason: a message waits for its sender's core and the two NICs' wires alone. " + gains.String()}.AtMost(scaled(lock)/scaled("dslr"), 1))
-		}
-		dslr, most := rows.Where("lock", "dslr"), rows.Where("nodes", 16)
-		for _, of := range [][2]string{{"mean_us", "mean"}, {"p999_us", "99.9 %"}} {
-			metric := of[0]
-			claims = append(claims, Claim{Text: "DSLR's " + of[1] + " latency with 16 times the nodes", Unit: "x", Paper: 1, Note: inWords(dslr, "dslr", "nodes", metric)}.Near(Ratio(dslr.Find("nodes", 16), dslr.Find("nodes", 1), metric), 1.25))
-		}
-		worst := most.OverBest("drtm", []string{"dslr", "cas", "ncosed", manager}, "nodes", "p999_us", Most)
-		claims = append(claims, Claim{Text: "16 nodes: DrTM's 99.9 % latency over the worst other's", Unit: "x", Note: "99.9 % latencies are those of Stock-Levels, which take some 400 locks, one after the other, and only read: with drtm each is a round trip or two, with parlock two messages and 1 us of a worker, by assumption. Writers wait for leases of drtm. " +
-			byLock(most, "p999_us", "sl_p50_us", "mean_us")}.AtLeast(worst.Least(), 1))
-		return append(claims, Claim{Own: true, Text: "declock's throughput with 16 times the nodes", Unit: "x"}.AtLeast(scaled("declock"), 14.5))
+	Judge: func(rows Rows) []Claim {
+		sorted, own := byOrder(rows)
+		return append(judgeDSLR9("", sorted), judgeDSLR9(ownToo, own)...)
 	},
+}
+
+// scaledPatience is for how long a transaction of dslr9 waits for a lock in its own order: with 0.1 ms that of a single manager, Traditional's, does less, and no other more than 1 %.
+const scaledPatience = 300 * fabric.Microsecond
+
+// scaledLocks are those of dslr9 there.
+var scaledLocks = []string{"dslr", "cas", "drtm", "ncosed", manager, "declock"}
+
+// judgeDSLR9 are the claims of dslr9 by rows in one order.
+func judgeDSLR9(order string, rows Rows) []Claim {
+	scaled := func(lock string) float64 {
+		of := rows.Where("lock", lock)
+		return Ratio(of.Find("nodes", 16), of.Find("nodes", 1), "mops")
+	}
+	var gains Along
+	for _, lock := range rows.Distinct("lock") {
+		gains.add(lock, scaled(lock))
+	}
+	gains.Param = "lock"
+	claims := []Claim{Claim{Text: order + "DSLR's throughput with 16 times the nodes", Unit: "x", Paper: 14.5}.Near(scaled("dslr"), 1.15),
+		Claim{Text: order + "throughput with 16 times the nodes, of any lock at least: almost linear", Unit: "x", Sweep: gains}.AtLeast(gains.Least(), 12)}
+	for _, lock := range []string{"ncosed", manager} {
+		claims = append(claims, Claim{Text: order + "what " + lock + " gains with 16 times the nodes, over what DSLR gains", Unit: "x",
+			Note: "the model's network between nodes has no congestion, which the paper names as the reason: a message waits for its sender's core and the two NICs' wires alone. " + gains.String()}.AtMost(scaled(lock)/scaled("dslr"), 1))
+	}
+	dslr, most := rows.Where("lock", "dslr"), rows.Where("nodes", 16)
+	for _, of := range [][2]string{{"mean_us", "mean"}, {"p999_us", "99.9 %"}} {
+		metric := of[0]
+		claims = append(claims, Claim{Text: order + "DSLR's " + of[1] + " latency with 16 times the nodes", Unit: "x", Paper: 1, Note: inWords(dslr, "dslr", "nodes", metric)}.Near(Ratio(dslr.Find("nodes", 16), dslr.Find("nodes", 1), metric), 1.25))
+	}
+	worst := most.OverBest("drtm", []string{"dslr", "cas", "ncosed", manager}, "nodes", "p999_us", Most)
+	claims = append(claims, Claim{Text: order + "16 nodes: DrTM's 99.9 % latency over the worst other's", Unit: "x", Note: "99.9 % latencies are those of Stock-Levels, which take some 400 locks, one after the other, and only read: with drtm each is a round trip or two, with parlock two messages and 1 us of a worker, by assumption. Writers wait for leases of drtm. " +
+		byLock(most, "p999_us", "sl_p50_us", "mean_us")}.AtLeast(worst.Least(), 1))
+	return append(claims, Claim{Own: true, Text: order + "declock's throughput with 16 times the nodes", Unit: "x"}.AtLeast(scaled("declock"), 14.5))
 }
 
 // scanNs is how long a long reader holds its locks: twice DSLR's lease. Assumed: its paper does not say.
@@ -310,17 +362,15 @@ func longReads(o Options, lock string, share float64) (txnRun, Micro) {
 var expDSLR10 = &Experiment{
 	Name: "dslr10", Other: true, Title: "DSLR's Fig. 10: long readers among the transactions",
 	Paper: "DSLR's paper, section 6.4, high contention, long readers of 0.001 to 1 % of the transactions: throughput drops for all, from 110,000 transactions/s to 1,400, of Traditional with bypass and 1 %. DSLR and Traditional with bypass are alike at 0.01 %; " +
-		"from 0.1 % on the bypass has 1.2 to 1.4x the throughput." + dslrTxnNote + " A long reader holds the lock of a warehouse's table of customers for 20 ms, an assumption; others take it before they take a customer, in the same mode: DSLR has no other modes; DSLR has leases of several slots, or a fixed one of 400 ms for all.",
-	Columns: []string{"lock", "long", "mops", "p50_us", "p99_us", "p999_us", "expired_pct", "lost"},
+		"from 0.1 % on the bypass has 1.2 to 1.4x the throughput." + dslrTxnNote + " A long reader holds the lock of a warehouse's table of customers for 20 ms, an assumption; others take it before they take a customer, in the same mode: DSLR has no other modes; DSLR has leases of several slots, or a fixed one of 400 ms for all." + ownOrderToo,
+	Columns: []string{"lock", "long", "patience_us", "mops", "p50_us", "p99_us", "p999_us", "aborts_pct", "expired_pct", "lost"},
 	Plots: func(rows Rows) []Plot {
+		rows, _ = byOrder(rows)
 		some := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Value("long") == 0 })
 		return []Plot{{Name: "dslr10", Title: "TPC-C by share of long readers", X: longAxis, Y: Axis{Label: txnLabel, Log: true}, Series: some.LinesByLock("long", "mops")}}
 	},
 	Points: func(o Options) (points []Point) {
-		run := func(share float64, lock string) Point {
-			r, m := longReads(o, lock, share)
-			return r.at(m, Params{{"lock", lock}, {"long", share}}, o)
-		}
+		run := func(share float64, lock string) Point { return longPoint(o, lock, share, 0) }
 		for _, share := range pick(o, []float64{0, 1e-5, 1e-4, 1e-3, 1e-2}, 0, 1e-2) {
 			locks := []string{oneSlot, manager, bypass, "declock"}
 			if share != 1e-5 { // costly, and nothing is judged by it
@@ -331,65 +381,110 @@ var expDSLR10 = &Experiment{
 			}
 			points = append(points, across([]float64{share}, locks, run)...)
 		}
-		return points
-	},
-	Judge: func(rows Rows) (claims []Claim) {
-		over := rows.Along(bypass, oneSlot, "long", "mops")
-		at := func(lock string, share float64) Row { return rows.Find("lock", lock, "long", share) }
-		note := "DSLR has a fixed lease of 400 ms. With leases of several slots a client that asks for 400 ms has 40, and those behind it pause for 2 us for each: " + both(rows, oneSlot, "dslr:slots", "long", "p50_us") + "; " +
-			both(rows, bypass, oneSlot, "long", "mops") + "; " + inWords(rows, "dslr:slots", "long", "mops")
-		for _, share := range []float64{1e-3, 1e-2} {
-			claims = append(claims, Claim{Text: fmt.Sprintf("%g %% long readers: Traditional with bypass over DSLR", 100*share), Unit: "x", Sweep: over, Note: note}.
-				Within(Ratio(at(bypass, share), at(oneSlot, share), "mops"), 1.2, 1.4))
+		if o.Quick {
+			return points
 		}
-		ours := rows.OverBest("declock", []string{"dslr:slots", oneSlot, manager, bypass}, "long", "mops", Most)
-		few := "a long reader holds its locks for 20 ms, an assumption, and with 0.001 % there is none most of the time: how much is lost is a matter of how long they hold. " + inWords(rows, oneSlot, "long", "mops")
-		return append(claims,
-			Claim{Text: "0.001 % long readers: DSLR's throughput over that without: a significant drop", Unit: "x", Note: few}.AtMost(Ratio(at(oneSlot, 1e-5), at(oneSlot, 0), "mops"), 0.9),
-			Claim{Text: "0.01 % long readers: Traditional with bypass over DSLR", Unit: "x", Paper: 1, Note: note}.Near(Ratio(at(bypass, 1e-4), at(oneSlot, 1e-4), "mops"), 1.25),
-			Claim{Text: "Traditional with bypass, its throughput with 1 % long readers over DSLR's without", Unit: "x", Paper: 1.4 / 110,
-				Note: "how much is left is a matter of how long a reader holds its locks, 20 ms by assumption: all locks keep about as much: " + both(rows, "declock", oneSlot, "long", "mops")}.AtMost(Ratio(at(bypass, 1e-2), at(oneSlot, 0), "mops"), 0.05),
-			Claim{Own: true, Text: "declock's throughput over the best other's, at least", Unit: "x", Sweep: ours, Note: both(rows, "declock", oneSlot, "long", "mops")}.AtLeast(ours.Least(), 0.97))
+		own := across([]float64{1e-4, 1e-3, 1e-2}, []string{oneSlot, bypass}, func(share float64, lock string) Point { return longPoint(o, lock, share, longPatience(lock)) })
+		return slices.Concat(points, own, []Point{longPoint(o, "declock", 1e-2, longPatience("declock"))})
 	},
+	Judge: func(rows Rows) []Claim {
+		rows, own := byOrder(rows)
+		at := func(lock string, share float64) Row { return rows.Find("lock", lock, "long", share) }
+		few := "a long reader holds its locks for 20 ms, an assumption, and with 0.001 % there is none most of the time: how much is lost is a matter of how long they hold. " + inWords(rows, oneSlot, "long", "mops")
+		return slices.Concat(
+			judgeBypass("", rows, "DSLR has a fixed lease of 400 ms. With leases of several slots a client that asks for 400 ms has 40, and those behind it pause for 2 us for each: "+both(rows, oneSlot, "dslr:slots", "long", "p50_us")+"; "+
+				both(rows, bypass, oneSlot, "long", "mops")+"; "+inWords(rows, "dslr:slots", "long", "mops"), "dslr:slots", oneSlot, manager, bypass),
+			[]Claim{Claim{Text: "0.001 % long readers: DSLR's throughput over that without: a significant drop", Unit: "x", Note: few}.AtMost(Ratio(at(oneSlot, 1e-5), at(oneSlot, 0), "mops"), 0.9),
+				Claim{Text: "Traditional with bypass, its throughput with 1 % long readers over DSLR's without", Unit: "x", Paper: 1.4 / 110,
+					Note: "how much is left is a matter of how long a reader holds its locks, 20 ms by assumption: all locks keep about as much: " + both(rows, "declock", oneSlot, "long", "mops")}.AtMost(Ratio(at(bypass, 1e-2), at(oneSlot, 0), "mops"), 0.05)},
+			judgeBypass(ownToo, own, "DSLR has a fixed lease of 400 ms, and its transactions give up after 0.3 ms, those of Traditional after 0.1 ms, with which each does most with 1 % long readers: "+both(own, bypass, oneSlot, "long", "mops")+"; "+both(own, bypass, oneSlot, "long", "aborts_pct"), oneSlot, bypass))
+	},
+}
+
+// longPatience is for how long each waits for a lock in the transactions' own order: with 1 % long readers DSLR does less with 0.1, 3 and 30 ms, Traditional with bypass with 0.3 ms and more.
+func longPatience(lock string) fabric.Time {
+	if lock == bypass {
+		return 100 * fabric.Microsecond
+	}
+	return 300 * fabric.Microsecond
+}
+
+// longPoint returns a point of dslr10. Without patience locks are taken in order.
+func longPoint(o Options, lock string, share float64, patience fabric.Time) Point {
+	r, m := longReads(o, lock, share)
+	if patience > 0 && !o.Quick {
+		m.WindowNs = 10 * scanNs // costly
+	}
+	return r.ordered(patience).at(m, Params{{"lock", lock}, {"long", share}, patienceParam(patience)}, o)
+}
+
+// judgeBypass are the claims of dslr10 on readers that pass writers, and declock's beside other locks, by rows in one order.
+func judgeBypass(order string, rows Rows, note string, others ...string) (claims []Claim) {
+	over, ours := rows.Along(bypass, oneSlot, "long", "mops"), rows.OverBest("declock", others, "long", "mops", Most)
+	at := func(lock string, share float64) Row { return rows.Find("lock", lock, "long", share) }
+	for _, share := range []float64{1e-3, 1e-2} {
+		claims = append(claims, Claim{Text: fmt.Sprintf("%s%g %% long readers: Traditional with bypass over DSLR", order, 100*share), Unit: "x", Sweep: over, Note: note}.
+			Within(Ratio(at(bypass, share), at(oneSlot, share), "mops"), 1.2, 1.4))
+	}
+	return append(claims, Claim{Text: order + "0.01 % long readers: Traditional with bypass over DSLR", Unit: "x", Paper: 1, Note: note}.Near(Ratio(at(bypass, 1e-4), at(oneSlot, 1e-4), "mops"), 1.25),
+		Claim{Own: true, Text: order + "declock's throughput over the best other's, at least", Unit: "x", Sweep: ours, Note: both(rows, "declock", oneSlot, "long", "mops")}.AtLeast(ours.Least(), 0.97))
 }
 
 var expDSLR11 = &Experiment{
 	Name: "dslr11", Other: true, Title: "DSLR's Fig. 11: a fixed lease and leases of several slots, by share of long readers",
-	Paper:   "DSLR's paper, section 6.5, long readers of 5 to 50 % of the transactions: leases of several slots have a better throughput, and no transaction aborts; with the fixed lease of 10 ms more than half do." + dslrTxnNote + " Long readers are those of dslr10.",
-	Columns: []string{"lock", "long", "mops", "p50_us", "p99_us", "expired_pct", "resets", "lost"},
+	Paper:   "DSLR's paper, section 6.5, long readers of 5 to 50 % of the transactions: leases of several slots have a better throughput, and no transaction aborts; with the fixed lease of 10 ms more than half do." + dslrTxnNote + " Long readers are those of dslr10." + ownOrderToo + " A deadlock ends by leases there.",
+	Columns: []string{"lock", "long", "patience_us", "mops", "p50_us", "p99_us", "aborts_pct", "expired_pct", "resets", "lost"},
 	Plots: func(rows Rows) []Plot {
+		rows, _ = byOrder(rows)
 		return []Plot{{Name: "dslr11", Title: "TPC-C by share of long readers", X: longAxis, Y: Axis{Label: txnLabel, Log: true}, Series: rows.LinesByLock("long", "mops")},
 			{Name: "dslr11-aborts", Title: "Transactions that abort, by share of long readers", X: longAxis, Y: Axis{Label: "lost or passed over (%)"}, Series: rows.LinesByLock("long", "expired_pct")}}
 	},
 	Points: func(o Options) []Point {
-		return across(pick(o, []float64{0.05, 0.2, 0.5}, 0.05, 0.5), []string{"dslr", letterDSLR, oneSlot, "dslr:slots", "declock-tf", "declock"}, func(share float64, lock string) Point {
+		point := func(patience fabric.Time, lock string, share float64) Point {
 			r, m := longReads(o, lock, share)
-			if lock == "dslr" || lock == letterDSLR { // costly, and what is claimed of it is plain
+			if lock == "dslr" || lock == letterDSLR || patience > 0 { // costly, and what is claimed of it is plain
 				m.WindowNs = min(m.WindowNs, 25*scanNs)
 			}
-			return r.at(m, Params{{"lock", lock}, {"long", share}}, o)
-		})
+			return r.ordered(patience).at(m, Params{{"lock", lock}, {"long", share}, patienceParam(patience)}, o)
+		}
+		points := across(pick(o, []float64{0.05, 0.2, 0.5}, 0.05, 0.5), []string{"dslr", letterDSLR, oneSlot, "dslr:slots", "declock-tf", "declock"}, func(share float64, lock string) Point { return point(0, lock, share) })
+		if o.Quick {
+			return points
+		}
+		return append(points, across([]float64{0.05, 0.5}, []string{"dslr", "dslr:slots"}, func(share float64, lock string) Point { return point(byLeases, lock, share) })...)
 	},
 	Judge: func(rows Rows) []Claim {
-		over := rows.Along("dslr:slots", "dslr", "long", "mops")
-		fixed, slots := missing, missing
-		if len(rows) > 0 {
-			fixed, slots = Least(rows.Where("lock", "dslr").Values("expired_pct")), Most(rows.Where("lock", "dslr:slots").Values("expired_pct"))
-		}
+		rows, own := byOrder(rows)
 		fixedLong, letters := rows.Along("dslr:slots", oneSlot, "long", "mops"), rows.Along("dslr:slots", letterDSLR, "long", "mops")
 		ours := rows.OverBest("declock", []string{"dslr", letterDSLR, "dslr:slots", oneSlot}, "long", "mops", Most)
-		return []Claim{
-			Claim{Text: "leases of several slots: transactions that abort", Unit: "%"}.AtMost(slots, 0),
-			Claim{Text: "a fixed lease: transactions that abort, at least", Unit: "%", Paper: 50, Note: "of dslr, a transaction aborts that waits for a long reader, or for one that does, until others take it for crashed, or whose own locks end meanwhile, and each long reader, which holds for 20 ms by assumption and so begins again for ever. " +
-				both(rows, "dslr", letterDSLR, "long", "expired_pct") + "; " + inWords(rows, "dslr", "long", "resets")}.AtLeast(fixed, 50),
-			Claim{Text: "throughput with several slots over that with a fixed lease, at least", Unit: "x", Sweep: over,
-				Note: both(rows, "dslr", "dslr:slots", "long", "mops")}.AtLeast(over.Least(), 1),
+		return slices.Concat(judgeSlots("", rows), judgeSlots(ownToo, own), []Claim{
 			Claim{Own: true, Text: "the same, where transactions commit whose leases have ended", Unit: "x", Sweep: letters, Note: both(rows, letterDSLR, "dslr:slots", "long", "mops")}.AtLeast(letters.Least(), 1),
 			Claim{Own: true, Text: "throughput with several slots over that with a fixed lease of 400 ms, at least", Unit: "x", Sweep: fixedLong,
 				Note: "a client that asks for 400 ms has 40 slots, and those behind it pause for 2 us for each. " + both(rows, "dslr:slots", oneSlot, "long", "p50_us")}.AtLeast(fixedLong.Least(), 1),
 			Claim{Own: true, Text: "declock's throughput over DSLR's with any lease, at least", Unit: "x", Sweep: ours, Note: both(rows, "declock", oneSlot, "long", "mops")}.AtLeast(ours.Least(), 0.97),
-		}
+		})
 	},
+}
+
+// byLeases is a patience that leases end before: deadlocks of DSLR end by its leases, as in its paper.
+const byLeases = 10 * fabric.Second
+
+// judgeSlots are the paper's claims of dslr11 by rows in one order. A transaction aborts that begins again, whatever for.
+func judgeSlots(order string, rows Rows) []Claim {
+	over := rows.Along("dslr:slots", "dslr", "long", "mops")
+	aborts := func(lock string) (list []float64) {
+		for _, r := range rows.Where("lock", lock) {
+			list = append(list, r.Value("expired_pct")+r.Value("aborts_pct"))
+		}
+		return list
+	}
+	return []Claim{
+		Claim{Text: order + "leases of several slots: transactions that abort", Unit: "%", Note: inWords(rows, "dslr:slots", "long", "resets")}.AtMost(Most(aborts("dslr:slots")), 0),
+		Claim{Text: order + "a fixed lease: transactions that abort, at least", Unit: "%", Paper: 50, Note: "of dslr, a transaction aborts that waits for a long reader, or for one that does, until others take it for crashed, or whose own locks end meanwhile, and each long reader, which holds for 20 ms by assumption and so begins again for ever. " +
+			inWords(rows, "dslr", "long", "expired_pct") + "; " + inWords(rows, "dslr", "long", "resets")}.AtLeast(Least(aborts("dslr")), 50),
+		Claim{Text: order + "throughput with several slots over that with a fixed lease, at least", Unit: "x", Sweep: over,
+			Note: both(rows, "dslr", "dslr:slots", "long", "mops")}.AtLeast(over.Least(), 1),
+	}
 }
 
 // collapse is how long a lock with a lease runs before dslr17 measures it: DSLR begins with free locks, and within 50 ms, and some 50 leases, most transactions wait for locks of
@@ -434,20 +529,18 @@ func leaseLocks(o Options, rate float64, lease int) []string {
 	return []string{letterDSLR, "declock"}
 }
 
-// bestLease judges which lease has the most throughput, of those that are steady or have several seeds. One within a factor of 2 of the paper's comes out if it is ahead of all
-// that are not by more than chance.
+// bestLease judges which lease has the most throughput. One within a factor of 2 of the paper's comes out if it is ahead of all that are not by more than chance.
 func bestLease(c Claim, of Rows) Claim {
 	const factor = 2
-	sure := slices.DeleteFunc(slices.Clone(of), func(r Row) bool { return r.Value("steady") < 1 && r.Metrics["mops"].N < severalSeeds })
-	if len(sure) == 0 {
+	if len(of) == 0 {
 		return c.Near(missing, factor)
 	}
-	best := sure.Max("mops")
+	best := of.Max("mops")
 	lease := best.Value("lease_us")
 	if c = c.Near(lease, factor); c.Verdict != ComesOut {
 		return c
 	}
-	for _, r := range sure {
+	for _, r := range of {
 		if far := r.Value("lease_us") / c.Paper; far > factor || far < 1.0/factor {
 			rival := c
 			rival.Spread = spread("mops", best, r)
@@ -462,9 +555,10 @@ func bestLease(c Claim, of Rows) Claim {
 var expDSLR17 = &Experiment{
 	Name: "dslr17", Other: true, Title: "DSLR's Figs. 17 and 18: throughput and aborts by lease, where transactions fail",
 	Paper: "DSLR's paper, appendix A.6, high contention, 0.1, 1 and 10 % of the transactions fail with their locks: with leases of 10 and 50 us many abort, and throughput is low; from 500 us on it is low, too. The best lease is around 100 us." +
-		dslrTxnNote + " Those of \"dslr, expired leases commit\" begin again only if they are passed over. declock's node releases in the name of a client a lease after it has failed; it is measured after as long, and for as long, as dslr.",
-	Columns: []string{"lock", "rate", "lease_us", "mops", "p50_us", "p99_us", "expired_pct", "commits", "failures", "resets", "lost"},
+		dslrTxnNote + " Those of \"dslr, expired leases commit\" begin again only if they are passed over. declock's node releases in the name of a client a lease after it has failed; it is measured after as long, and for as long, as dslr." + ownOrderToo + " A deadlock ends by leases there.",
+	Columns: []string{"lock", "rate", "lease_us", "patience_us", "mops", "p50_us", "p99_us", "expired_pct", "commits", "failures", "resets", "lost"},
 	Plots: func(rows Rows) []Plot {
+		rows, _ = byOrder(rows)
 		x := Axis{Label: "lease (us)", Log: true}
 		speed, aborts := Plot{Name: "dslr17", Title: "TPC-C by lease and share that fails", X: x, Y: Axis{Label: txnLabel, Log: true}}, Plot{Name: "dslr18", Title: "Transactions that abort, by lease and share that fails", X: x, Y: Axis{Label: "lost or passed over (%)"}}
 		for _, lock := range []string{letterDSLR, "declock"} {
@@ -478,32 +572,50 @@ var expDSLR17 = &Experiment{
 	Points: func(o Options) (points []Point) {
 		for _, rate := range leaseRates {
 			for _, lease := range pick(o, []int{10, 50, 100, 500, 10_000}, 10, 100) {
-				points = append(points, across([]int{lease}, leaseLocks(o, rate, lease), func(lease int, lock string) Point {
-					r, m := leaseRun(o, lock, rate, lease)
-					return r.at(m, Params{{"lock", lock}, {"rate", rate}, {"lease_us", lease}}, o)
-				})...)
+				points = append(points, across([]int{lease}, leaseLocks(o, rate, lease), func(lease int, lock string) Point { return leasePoint(o, lock, rate, lease, 0) })...)
 			}
 		}
-		return points
+		if o.Quick {
+			return points
+		}
+		return append(points, across([]int{10, 100, 500, 10_000}, []string{letterDSLR}, func(lease int, lock string) Point { return leasePoint(o, lock, leaseRates[0], lease, byLeases) })...)
 	},
 	Judge: func(rows Rows) (claims []Claim) {
-		for _, rate := range leaseRates {
-			of, strict := rows.Where("lock", letterDSLR, "rate", rate), rows.Where("lock", "dslr")
-			at, among := func(lease int) Row { return of.Find("lease_us", lease) }, of
-			if len(of) < 3 && !slices.ContainsFunc(of, func(r Row) bool { return r.Metrics["mops"].N > 1 }) { // a quick run: one of its two leases must be best
-				among = nil
-			}
-			note, part := fmt.Sprintf("rows that are not steady count if they have three seeds: a warehouse recovers by chance, and is lost again with its next failure. Clients that wait for a lock of one that has failed hold others, whose leases end meanwhile, and so on: with a lease of 500 us there are %s resets for each failure. Transactions commit also if a lease has ended, for most take longer. ", Figure(at(500).Value("resets")/at(500).Value("failures")))+
-				inWords(of, letterDSLR, "lease_us", "mops")+"; "+inWords(of, letterDSLR, "lease_us", "expired_pct")+"; with 0.1 % "+inWords(strict, "dslr", "lease_us", "mops"), fmt.Sprintf("%g %% fail: ", 100*rate)
-			over := func(lease int, text, metric string) Claim {
-				return Claim{Text: part + text, Unit: "x", Note: note, Spread: spread(metric, at(lease), at(100))}
-			}
-			claims = append(claims,
-				bestLease(Claim{Text: part + "the lease with the most throughput, us", Paper: 100, Note: note}, among),
-				over(10_000, "throughput with a lease of 10 ms over that with 100 us", "mops").AtMost(Ratio(at(10_000), at(100), "mops"), 1),
-				over(10, "throughput with a lease of 10 us over that with 100 us", "mops").AtMost(Ratio(at(10), at(100), "mops"), 1),
-				over(10, "transactions that abort with a lease of 10 us over those with 100 us", "expired_pct").AtLeast(Ratio(at(10), at(100), "expired_pct"), 1.5))
-		}
-		return claims
+		sorted, own := byOrder(rows)
+		return append(judgeLeases("", sorted, leaseRates), judgeLeases(ownToo, own, leaseRates[:1])...)
 	},
+}
+
+// leasePoint returns a point of dslr17. Without patience locks are taken in order.
+func leasePoint(o Options, lock string, rate float64, lease int, patience fabric.Time) Point {
+	r, m := leaseRun(o, lock, rate, lease)
+	if patience > 0 {
+		r.seeds = 1
+	}
+	return r.ordered(patience).at(m, Params{{"lock", lock}, {"rate", rate}, {"lease_us", lease}, patienceParam(patience)}, o)
+}
+
+// judgeLeases are the claims of dslr17 by rows in one order.
+func judgeLeases(order string, rows Rows, rates []float64) (claims []Claim) {
+	for _, rate := range rates {
+		of, strict := rows.Where("lock", letterDSLR, "rate", rate), rows.Where("lock", "dslr")
+		at, among := func(lease int) Row { return of.Find("lease_us", lease) }, of
+		if len(of) < 3 && !slices.ContainsFunc(of, func(r Row) bool { return r.Metrics["mops"].N > 1 }) { // a quick run: one of its two leases must be best
+			among = nil
+		}
+		note, part := fmt.Sprintf("a warehouse recovers by chance, and is lost again with its next failure. Clients that wait for a lock of one that has failed hold others, whose leases end meanwhile, and so on: with a lease of 500 us there are %s resets for each failure. Transactions commit also if a lease has ended, for most take longer. ", Figure(at(500).Value("resets")/at(500).Value("failures")))+
+			inWords(of, letterDSLR, "lease_us", "mops")+"; "+inWords(of, letterDSLR, "lease_us", "expired_pct"), order+fmt.Sprintf("%g %% fail: ", 100*rate)
+		if len(strict) > 0 {
+			note += "; with 0.1 % " + inWords(strict, "dslr", "lease_us", "mops")
+		}
+		over := func(lease int, text, metric string) Claim {
+			return Claim{Text: part + text, Unit: "x", Note: note, Spread: spread(metric, at(lease), at(100))}
+		}
+		claims = append(claims,
+			bestLease(Claim{Text: part + "the lease with the most throughput, us", Paper: 100, Note: note}, among),
+			over(10_000, "throughput with a lease of 10 ms over that with 100 us", "mops").AtMost(Ratio(at(10_000), at(100), "mops"), 1),
+			over(10, "throughput with a lease of 10 us over that with 100 us", "mops").AtMost(Ratio(at(10), at(100), "mops"), 1),
+			over(10, "transactions that abort with a lease of 10 us over those with 100 us", "expired_pct").AtLeast(Ratio(at(10), at(100), "expired_pct"), 1.5))
+	}
+	return claims
 }

@@ -190,6 +190,37 @@ func TestJudgedInOwnOrder(t *testing.T) {
 	}
 }
 
+// Claims on the transactions' own order are judged by the rows of that order alone, and claims on locks in order by the others.
+func TestClaimsByOrder(t *testing.T) {
+	row := func(lock, param string, at, rate, patience, mops float64) Row {
+		return Row{Params: Params{{"lock", lock}, {param, at}, {"rate", rate}, {"patience_us", patience}}, Metrics: map[string]Estimate{"mops": {Mean: mops, N: 1}, "steady": {Mean: 1, N: 1}}}
+	}
+	for _, c := range []struct {
+		exp        *Experiment
+		param      string
+		over, than string
+		at, from   float64
+		claim      string
+	}{
+		{expDSLR9, "nodes", "dslr", "dslr", 16, 1, "DSLR's throughput with 16 times the nodes"},
+		{expDSLR10, "long", bypass, oneSlot, 1e-2, 1e-2, "1 % long readers: Traditional with bypass over DSLR"},
+		{expDSLR11, "long", "dslr:slots", "dslr", 0.05, 0.05, "throughput with several slots over that with a fixed lease, at least"},
+		{expDSLR17, "lease_us", letterDSLR, letterDSLR, 10_000, 100, "0.1 % fail: throughput with a lease of 10 ms over that with 100 us"},
+	} {
+		var rows Rows
+		for patience, mops := range map[float64]float64{0: 4, 300: 2} {
+			rows = append(rows, row(c.over, c.param, c.at, leaseRates[0], patience, mops), row(c.than, c.param, c.from, leaseRates[0], patience, 1))
+		}
+		got := map[string]float64{}
+		for _, claim := range c.exp.Judge(rows) {
+			got[claim.Text] = claim.Ours
+		}
+		if got[c.claim] != 4 || got[ownToo+c.claim] != 2 {
+			t.Errorf("%s, %s: %v in order, %v in the transactions' own, want 4 and 2", c.exp.Name, c.claim, got[c.claim], got[ownToo+c.claim])
+		}
+	}
+}
+
 // Clients fail with as many of their transactions as asked for, by chance.
 func TestFailureRates(t *testing.T) {
 	for _, rate := range []float64{0.01, 0.1} {

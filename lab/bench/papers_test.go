@@ -60,9 +60,10 @@ func TestPapersParameters(t *testing.T) {
 		exp        *Experiment
 		what, want string
 	}{
-		{expDSLR8, "warehouses 16 ", "24 of 34"}, {expDSLR8, "warehouses 160 ", "10 of 34"}, {expDSLR8, "unchecked true", "8 of 34"}, {expDSLR8, "sorted true", "20 of 34"}, {expDSLR8, "patience 300000", "7 of 34"}, {expDSLR9, "warehouses 160 ", "7 of 35"},
-		{expTPCC, "mutex true", "10 of 34"}, {expTATP, "mutex true", "16 of 55"}, {expTPCC, "warehouses 5 ", "12 of 34"}, {expTPCC, "artifact true", "30 of 34"},
-		{expDSLR11, "scanNs 20000000", "18 of 18"}, {expDSLR16, fmt.Sprint("word ", uint64(nearMax)), "7 of 9"}, {expShift13, "fails {0.001 true", "4 of 48"},
+		{expDSLR8, "warehouses 16 ", "25 of 35"}, {expDSLR8, "warehouses 160 ", "10 of 35"}, {expDSLR8, "unchecked true", "8 of 35"}, {expDSLR8, "sorted true", "20 of 35"}, {expDSLR8, "patience 300000", "7 of 35"}, {expDSLR8, "patience 50000 ", "1 of 35"}, {expDSLR9, "warehouses 160 ", "13 of 47"},
+		{expDSLR9, "sorted false", "12 of 47"}, {expDSLR10, "sorted false", "7 of 33"}, {expDSLR11, "sorted false", "4 of 22"}, {expDSLR17, "sorted false", "4 of 32"}, {expDSLR17, "patience 10000000000", "4 of 32"},
+		{expTPCC, "mutex true", "12 of 39"}, {expTATP, "mutex true", "21 of 68"}, {expTPCC, "warehouses 5 ", "12 of 39"}, {expTPCC, "artifact true", "35 of 39"}, {expTPCC, "data true", "5 of 39"}, {expTATP, "data true", "13 of 68"},
+		{expDSLR11, "scanNs 20000000", "22 of 22"}, {expDSLR16, fmt.Sprint("word ", uint64(nearMax)), "7 of 9"}, {expShift13, "fails {0.001 true", "4 of 48"},
 	} {
 		if got := count(x.exp, x.what); got != x.want {
 			t.Errorf("%s: %s have %q, want %s", x.exp.Name, got, x.what, x.want)
