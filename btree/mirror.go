@@ -1,6 +1,8 @@
 package btree
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/declock/declock/fabric"
@@ -26,8 +28,17 @@ type mirrored struct {
 	change handle.Change  // which that is
 	last   memory.Backups // that have what mirrorWrite has written last
 	stored memory.Backups // that have the large value of the operation in work
+	partly partly         // where a change that has failed on its way to the backups may show
 	// settling: backups get what the primary has, which is done however few are in sync.
 	settling bool
+}
+
+// A partly is a change of the operation in work that some backups of a part have, or may have, and others have not.
+type partly struct {
+	trace memory.Trace
+	part  int
+	since fabric.Time
+	open  bool // what becomes of it is still to be found out
 }
 
 // outlast executes an operation of the user that changes something, and again if it has failed because a memory node is being replaced and it has published nothing. What was repaired on the
@@ -37,15 +48,43 @@ func (c *Client) outlast(try func() error) error {
 	if !c.t.h.Replicated() {
 		return try()
 	}
+	defer func() { c.mirrored.partly = partly{} }()
+	once := try
+	try = func() error {
+		err := once()
+		c.conclude(err)
+		return err
+	}
 	err := c.session.Outlast(try, func(err error) error {
 		begun := func() bool { return c.uncertain || !c.t.h.OthersAnswer(c.l) }
 		err = handle.Outlast(c.l, c.t.h.Parts, c.session.Since, err, begun, try)
 		if c.uncertain {
 			err = handle.Begun(err)
+		} else if !c.mirrored.partly.trace.None() { // nothing was changed after an attempt that shows at a backup, which may serve before that is put right
+			err = fmt.Errorf("btree: %w: a backup may have the change: %w", fabric.ErrUnknownOutcome, cmp.Or(err, fabric.ErrStaleEpoch))
 		}
 		return err
 	})
 	return c.t.h.Damaged(&c.work, err)
+}
+
+// conclude waits for what becomes of the only change of an operation that has failed on its way to the backups. If the one that serves by then has nothing of it, the operation may be begun again.
+func (c *Client) conclude(err error) {
+	x := &c.mirrored.partly
+	if x.open && err != nil && c.t.h.Parts[x.part].Missed(c.l, err, x.since, &x.trace) {
+		c.uncertain = false
+	}
+	x.open = false
+}
+
+// unreached returns an error if what an attempt before this one was to change may show at what serves now.
+func (c *Client) unreached(part int, b *memory.Backups) error {
+	x := &c.mirrored.partly
+	if x.part != part || c.mirrored.settling || !x.trace.Shows(b) {
+		return nil
+	}
+	c.uncertain = true
+	return fmt.Errorf("btree: %w: another backup serves, which may have the change", fabric.ErrUnknownOutcome)
 }
 
 // do executes a chain of READs on a part. Without a lock it waits while the memory node is being replaced.
@@ -87,7 +126,7 @@ func (c *Client) mirrorWrite(part int, op fabric.Op) error {
 		return err
 	}
 	c.mirrored.ops[0] = op
-	return b.Write(c.mirrored.ops[:1])
+	return b.Write(c.mirrored.ops[:1], 0)
 }
 
 // writeUnlinked writes a new node or value, to which nothing leads yet.
@@ -116,6 +155,9 @@ func (c *Client) mirror(p ptr, b []byte, w word, after ...fabric.Op) error {
 		return nil
 	}
 	backups, err := c.writable(p.node())
+	if err == nil {
+		err = c.unreached(p.node(), &backups)
+	}
 	if err != nil || backups.None() {
 		return err
 	}
@@ -134,15 +176,21 @@ func (c *Client) mirror(p ptr, b []byte, w word, after ...fabric.Op) error {
 		fabric.Store(a, uint64(movingWord(get32(image, versionAt), shadow))),
 		fabric.Write(a.Add(8), image[8:]),
 		fabric.Store(a, uint64(w)))
-	c.uncertain = true
-	if err := backups.Write(append(ops, after...)); err != nil {
+	if err := backups.Write(append(ops, after...), 1); errors.Is(err, fabric.ErrUnknownOutcome) {
 		// A backup may lead to the shadow.
+		if y := &x.partly; !c.uncertain && (y.trace.None() || y.part == p.node()) { // nothing of the operation was published before
+			y.trace.Add(backups.Trace())
+			y.part, y.open, y.since = p.node(), true, c.port.Now()
+		}
+		c.uncertain = true
 		c.lose(shadow)
 		c.shadow[shadow.node()].Store(0)
 		c.unsettle(p)
 		return fmt.Errorf("btree: node %v: %w", p, err)
+	} else if err != nil {
+		return fmt.Errorf("btree: node %v: %w", p, err)
 	}
-	x.all = true
+	c.uncertain, x.all = true, true
 	x.change = handle.Change{Term: backups.Term(), Epoch: backups.Epoch(), At: c.t.h.Parts[p.node()].Region.Stamp(), Since: c.port.Now()}
 	return nil
 }

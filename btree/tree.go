@@ -376,7 +376,7 @@ func (t *Tree) plant(port fabric.Port, r *memory.Region, base fabric.Addr) error
 	}
 	backups, err := r.Backups(port)
 	if err == nil {
-		err = backups.Write(ops[:])
+		err = backups.Write(ops[:], 0)
 	}
 	if err == nil {
 		err = port.Do(ops[:])

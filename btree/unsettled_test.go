@@ -82,7 +82,7 @@ func TestRootIsSettled(t *testing.T) {
 	wantErr(t, "root", err, nil)
 	b, err := c.backups(0)
 	wantErr(t, "backups", err, nil)
-	wantErr(t, "write", b.Write([]fabric.Op{fabric.Store(c.t.h.Parts[0].Base.Add(rootOffset), uint64(root.next()))}), nil)
+	wantErr(t, "write", b.Write([]fabric.Op{fabric.Store(c.t.h.Parts[0].Base.Add(rootOffset), uint64(root.next()))}, 0), nil)
 	c.unsettle(root)
 	wantErr(t, "settle", c.settleAll(), nil)
 	r, err := c.Check(CheckOptions{Backups: true})

@@ -10,7 +10,8 @@ type Replicator interface {
 	// epoch than that in which the Port is attached. What was begun in one epoch, under a lock of it, must go to no backup of another.
 	Replicas(mem MemID) (Replicas, error)
 
-	// PostBackup is Port.Post of a chain to the i-th backup, in the epoch of g. The Port's Wait returns what came of it. An interrupted Port may wait for longer than for a
+	// PostBackup is Port.Post of a chain to the i-th backup, in the epoch of g. The Port's Wait returns what came of it: also when another epoch has begun meanwhile, if the backup lives and the
+	// chain is of WRITEs, whether it was executed (nil) or not (Refused); what others read, it reads no more (ErrUnknownOutcome). An interrupted Port may wait for longer than for a
 	// primary: what it leaves behind costs a copy, since the backup has to be dropped then.
 	PostBackup(g *Replicas, i int, ops []Op) (Pending, error)
 
@@ -31,6 +32,7 @@ type Replicas struct {
 	Term   uint32 // of the number: it is greater when a backup has become the primary
 	// MinInSync is how many copies in sync, the primary's among them, data that is changed is to have: what has fewer is refused. 0 or 1: the primary is enough.
 	MinInSync int
+	Primary   uint32 // the number of the replica that serves
 	N         int
 	Backups   [MaxBackups]Backup // in the order in which they would be promoted
 }

@@ -96,7 +96,7 @@ func TestZeroNew(t *testing.T) {
 	b, err := w.r.Backups(p)
 	want(t, err, nil)
 	a := w.r.At(x.Off)
-	want(t, b.Write([]fabric.Op{fabric.Store(a, 1)}), nil)
+	want(t, b.Write([]fabric.Op{fabric.Store(a, 1)}, 0), nil)
 	want(t, w.r.ZeroNew(p, &x, zeroed), nil)
 	ops := []fabric.Op{fabric.Load(a)}
 	if want(t, b.Read(0, ops...), nil); ops[0].Old != 0 {

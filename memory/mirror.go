@@ -30,7 +30,48 @@ type Backups struct {
 	group fabric.Replicas
 	// required: what Write writes is data, of which the number is to have at least group.MinInSync copies in sync.
 	required bool
+	trace    Trace // of the last Write
 }
+
+// A Trace says at which replicas a change may show, of which one or several chains have failed on their way to all backups. A nil Trace is that of none.
+type Trace struct {
+	n    int
+	list [2 * fabric.MaxBackups]uint32 // numbers of replicas
+	term uint32                        // in which none of them served
+	lost bool                          // there were more, or others may have been copied from one of them
+}
+
+func (r *Trace) add(number, term uint32) {
+	if r.lost = r.lost || r.n == len(r.list); !r.lost {
+		r.list[r.n] = number
+		r.n++
+	}
+	r.term = term
+}
+
+// None reports whether the change shows nowhere.
+func (r *Trace) None() bool { return r == nil || r.n == 0 }
+
+// Add adds where what another attempt was to change may show.
+func (r *Trace) Add(o *Trace) {
+	for _, x := range o.list[:o.n] {
+		r.add(x, o.term)
+	}
+}
+
+// Shows reports whether the change may show at the primary: that is one of the replicas, or one has served since, and this may be a copy of it.
+func (r *Trace) Shows(b *Backups) bool {
+	if r.None() {
+		return false
+	}
+	if r.lost = r.lost || b.group.Term > r.term+1 || slices.Contains(r.list[:r.n], b.group.Primary); !r.lost {
+		r.term = b.group.Term
+	}
+	return r.lost
+}
+
+// Trace returns which replicas the last chain of Write has reached.
+func (b *Backups) Trace() *Trace { return &b.trace }
 
 // Backups returns the backups of a region, as they are in the epoch in which the Port is attached. An operation that writes under a lock asks when it has the lock.
 func (r *Region) Backups(port fabric.Port) (Backups, error) {
@@ -146,13 +187,24 @@ func (r *Region) CompareBackups(port fabric.Port, report func(a fabric.Addr, wha
 	return err
 }
 
-// Write executes a chain at each backup, one after the other and the last first. A backup that does not answer is dropped. If Write fails, some backups may have executed the
-// chain, and may do so yet: the outcome of the operation is unknown, though its own chain has not been posted.
-func (b *Backups) Write(ops []fabric.Op) error {
+// Write executes a chain at each backup, one after the other and the last first. A backup that does not answer is dropped. The first operations, as many as harmless says, change nothing that
+// anything leads to yet. If Write fails with fabric.ErrUnknownOutcome, some backups may have executed an operation behind these: the outcome is unknown, though the chain of the primary has not been
+// posted. With another error none has, or will, and nothing has changed.
+func (b *Backups) Write(ops []fabric.Op, harmless int) error {
+	b.trace = Trace{}
 	for i := b.group.N - 1; i >= 0; i-- {
-		if err := b.do(i, ops); err != nil {
-			return err
+		number := b.group.Backups[i].Number
+		n, err := b.execute(i, ops)
+		if n > harmless {
+			b.trace.add(number, b.group.Term)
 		}
+		if err == nil {
+			continue
+		}
+		if !b.trace.None() {
+			err = fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, err)
+		}
+		return err
 	}
 	if b.required {
 		if err := b.enough(); err != nil {
@@ -204,30 +256,42 @@ func (b *Backups) Fill(number uint32, ops []fabric.Op) error {
 	return fmt.Errorf("memory: replica %d of %v: %w", number, b.group.Mem, fabric.ErrNodeDown)
 }
 
-// do executes a chain at a backup, or drops that. A backup that has been dropped executes nothing. What the caller may do next, such as to release a lock, others take for a
-// sign that nothing of the chain is under way any more (rule 3). So a client that was interrupted while it is, and does not wait, drops the backup, too.
+// do executes a chain at a backup, or drops that. With an error its outcome is unknown.
 func (b *Backups) do(i int, ops []fabric.Op) error {
+	_, err := b.execute(i, ops)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, err)
+	}
+	return err
+}
+
+// execute executes a chain at a backup, or drops that, and returns how many of its operations the backup may have executed. One that has been dropped executes nothing. What the caller may do next,
+// such as to release a lock, others take for a sign that nothing of the chain is under way any more (rule 3). So a client that was interrupted while it is, and does not wait, drops the backup, too.
+func (b *Backups) execute(i int, ops []fabric.Op) (reached int, err error) {
 	if b.group.Backups[i].Number == 0 {
-		return nil
+		return 0, nil
 	}
 	p, err := b.rep.PostBackup(&b.group, i, ops)
 	if err == nil {
 		err = b.port.Wait(p)
 	}
+	if reached = len(ops); fabric.Refused(err) {
+		reached = fabric.Executed(err, len(ops))
+	}
 	switch {
 	case err == nil:
-		return nil
+		return reached, nil
 	case errors.Is(err, fabric.ErrFenced): // its lanes are cut, and it must not say that a backup is at fault
 	case isAny(err, fabric.ErrInterrupted, fabric.ErrClosed) && !errors.Is(err, fabric.ErrUnknownOutcome): // nothing is under way, and the backup is not at fault
 	default: // that has another epoch may have been dropped
 		derr := b.rep.DropBackup(&b.group, i, errors.Is(err, fabric.ErrUnknownOutcome))
 		if derr == nil {
 			b.group.Backups[i].Number = 0
-			return nil
+			return reached, nil
 		}
 		err = errors.Join(err, derr)
 	}
-	return fmt.Errorf("memory: backup of %v: %w: %w", b.group.Mem, fabric.ErrUnknownOutcome, err)
+	return reached, fmt.Errorf("memory: backup of %v: %w", b.group.Mem, err)
 }
 
 func isAny(err error, list ...error) bool {
@@ -248,7 +312,7 @@ func formatBackups(port fabric.Port, mn fabric.MemID, p *Params, identity []byte
 	if err != nil {
 		return err
 	}
-	return b.Write([]fabric.Op{fabric.Write(fabric.At(mn, 0), identity), fabric.Store(fabric.At(mn, offState), uint64(state))})
+	return b.Write([]fabric.Op{fabric.Write(fabric.At(mn, 0), identity), fabric.Store(fabric.At(mn, offState), uint64(state))}, 0)
 }
 
 // Level makes some words, of which each changes by CAS at the primary and never becomes what it was, at the backups what they are at the primary, or were since Level was
@@ -450,5 +514,5 @@ func (b *Backups) mirrorZero(a fabric.Addr, zeros []byte) error {
 	if b.group.N == 0 {
 		return nil
 	}
-	return b.Write([]fabric.Op{fabric.Write(a, zeros)})
+	return b.Write([]fabric.Op{fabric.Write(a, zeros)}, 0)
 }

@@ -113,7 +113,7 @@ func (w *replicated) script(p fabric.Port, n *sim.Node) {
 		ops := []fabric.Op{fabric.Write(b.Addr, buf)}
 		backups, err := w.r.Backups(p)
 		if err == nil {
-			err = backups.Write(ops)
+			err = backups.Write(ops, 0)
 		}
 		return errors.Join(err, p.Do(ops))
 	})
@@ -339,7 +339,7 @@ func TestLastBackupFirst(t *testing.T) {
 	w.c.Go(w.nodes[0], "writer", func(p fabric.Port) {
 		b, err := w.r.Backups(p)
 		if err == nil {
-			err = b.Write([]fabric.Op{fabric.Store(fabric.At(w.mn, size-8), 1)})
+			err = b.Write([]fabric.Op{fabric.Store(fabric.At(w.mn, size-8), 1)}, 0)
 		}
 		if err != nil {
 			t.Error(err)
@@ -360,7 +360,7 @@ func TestInterruptedWriteToABackup(t *testing.T) {
 	write := func(p fabric.Port, v uint64) error {
 		b, err := w.r.Backups(p)
 		if err == nil {
-			err = b.Write([]fabric.Op{fabric.Store(at, v)})
+			err = b.Write([]fabric.Op{fabric.Store(at, v)}, 0)
 		}
 		return err
 	}

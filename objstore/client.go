@@ -283,6 +283,7 @@ type work struct {
 	term      uint32      // of a replicated number, when the change was begun; and the epoch
 	mirrored  fabric.Time // when all backups had it
 	epoch     uint32
+	trace     *memory.Trace // where what has failed may show
 
 	vacant fabric.Addr // the first empty slot
 	link   fabric.Addr // one that is empty

@@ -72,22 +72,24 @@ func (c *Client) flushSome(k *work, bucket fabric.Addr) (removed uint64, more bo
 	if err != nil || len(ops) == 0 {
 		return 0, false, c.unlock(err)
 	}
-	if k.begun, err = c.mirrorFlush(n, bucket, ops); err == nil {
-		k.begun = true
-		if err = c.l.Release(&c.hold, ops); err != nil {
+	var mirrored, made bool // by all backups, though the primary has not answered
+	if mirrored, err = c.mirrorFlush(n, bucket, ops); err == nil {
+		if k.begun, err = true, c.l.Release(&c.hold, ops); err != nil {
 			c.unsettle(n, bucket)
+			made = mirrored && n.Succeeded(c.l, err, &handle.Change{Term: c.backups.Term(), Epoch: c.backups.Epoch(), At: n.Region.Stamp(), Since: c.port.Now()})
 		}
 	} else {
-		err = c.unlock(err)
+		k.begun, k.term, k.epoch, k.mirrored = mirrored, c.backups.Term(), c.backups.Epoch(), c.port.Now()
+		err = c.failed(k, err)
 	}
-	if err != nil {
+	if err != nil && !made {
 		if k.begun {
 			c.stats.Leaked += uint64(len(ops))
 		}
 		return 0, false, err
 	}
 	for i := range ops {
-		if ops[i].Swapped() {
+		if made || ops[i].Swapped() {
 			c.freeObject(n, slotWord(ops[i].Cmp), unknownKind)
 			c.stats.Deletes++
 			removed++

@@ -31,8 +31,8 @@ type slotChange struct {
 }
 
 // mirror has the backups of a part execute some operations, and write the slots and links of a bucket as they are to be. The bucket's lock is held. first is what was read of
-// the bucket under the lock without its overflow blocks, or nil. begun: the backups may have some of it, so the change may still come to be, whatever becomes of the
-// chain of the release; with nil, all have it.
+// the bucket under the lock without its overflow blocks, or nil. Before come operations that change nothing that anything leads to. begun: the backups may have some of the change, so it may
+// still come to be, whatever becomes of the chain of the release; with nil, all have it.
 func (c *Client) mirror(n *handle.Part, bucket fabric.Addr, first []byte, before []fabric.Op, changes ...slotChange) (begun bool, err error) {
 	if c.backups, err = n.Region.Backups(c.port); err != nil {
 		return false, err
@@ -59,10 +59,11 @@ func (c *Client) mirrorTo(b *memory.Backups, n *handle.Part, bucket fabric.Addr,
 	for i := range blocks {
 		ops = append(ops, fabric.Write(m.at[i], m.block(i, c.s.slotsLen())))
 	}
-	if err = b.Write(ops); err != nil {
+	err = b.Write(ops, len(before))
+	if begun = err == nil || errors.Is(err, fabric.ErrUnknownOutcome); begun && err != nil {
 		c.unsettle(n, bucket)
 	}
-	return true, err
+	return begun, err
 }
 
 // block returns the image of the i-th block of the bucket.
@@ -128,33 +129,47 @@ func (c *Client) mirrorChange(k *work, before []fabric.Op, x slotChange) (begun 
 	c.backups, err = k.n.Region.Backups(c.port)
 	b := &c.backups
 	if k.term, k.epoch = b.Term(), b.Epoch(); err == nil {
-		begun, err = c.mirrorTo(b, k.n, k.bucket, c.read(k), before, x)
+		if begun, err = c.unreached(k, b); err == nil {
+			begun, err = c.mirrorTo(b, k.n, k.bucket, c.read(k), before, x)
+		}
 		k.mirrored = c.port.Now()
 	}
 	if k.begun = begun; err != nil {
 		c.hold.Handoff = nil // of what it was to be
-		err = c.unlock(fmt.Errorf("objstore: %w", err))
+		err = c.failed(k, fmt.Errorf("objstore: %w", err))
 	}
 	return begun, err
+}
+
+// failed releases the lock of a change that has failed with err on its way to the backups. What does not show at the one that serves next may be begun again.
+func (c *Client) failed(k *work, err error) error {
+	if err = c.unlock(err); !k.begun {
+		return err
+	}
+	if k.trace == nil {
+		k.trace = &memory.Trace{}
+	}
+	k.trace.Add(c.backups.Trace())
+	k.begun = !k.n.Missed(c.l, err, k.mirrored, k.trace)
+	return err
+}
+
+// unreached returns an error if what an attempt before this one was to change may show at what serves now.
+func (c *Client) unreached(k *work, b *memory.Backups) (may bool, err error) {
+	if !k.trace.Shows(b) {
+		return false, nil
+	}
+	return true, fmt.Errorf("objstore: %w: another backup serves, which may have the change", fabric.ErrUnknownOutcome)
 }
 
 // releaseRefreshed releases the lock of a key's operation, with the one operation that gives the object another expiry, at the backups before.
 func (c *Client) releaseRefreshed(k *work, ops []fabric.Op) error {
 	mirrored := false
 	if k.n.Region.Replicated() {
-		b, err := k.n.Region.Backups(c.port)
-		if err == nil {
-			err = b.Require()
+		if err := c.mirrorRefreshed(k, ops); err != nil {
+			return err
 		}
-		if k.term, k.epoch = b.Term(), b.Epoch(); err == nil {
-			k.begun, mirrored = true, !b.None()
-			err = b.Write(ops)
-			k.mirrored = c.port.Now()
-		}
-		if err != nil {
-			c.unsettle(k.n, k.bucket)
-			return c.unlock(fmt.Errorf("objstore: %w", err))
-		}
+		mirrored = !c.backups.None()
 	}
 	if err := c.l.Release(&c.hold, ops); err != nil {
 		c.unsettle(k.n, k.bucket)
@@ -164,6 +179,29 @@ func (c *Client) releaseRefreshed(k *work, ops []fabric.Op) error {
 		return fmt.Errorf("objstore: %w", err)
 	}
 	return nil
+}
+
+// mirrorRefreshed is mirrorChange for that operation.
+func (c *Client) mirrorRefreshed(k *work, ops []fabric.Op) (err error) {
+	c.backups, err = k.n.Region.Backups(c.port)
+	b := &c.backups
+	k.term, k.epoch, k.begun = b.Term(), b.Epoch(), false
+	if err == nil {
+		k.begun, err = c.unreached(k, b)
+	}
+	if err == nil {
+		err = b.Require()
+	}
+	if err == nil {
+		err = b.Write(ops, 0)
+		if k.begun = err == nil || errors.Is(err, fabric.ErrUnknownOutcome); k.begun && err != nil {
+			c.unsettle(k.n, k.bucket)
+		}
+	}
+	if k.mirrored = c.port.Now(); err != nil {
+		err = c.failed(k, fmt.Errorf("objstore: %w", err))
+	}
+	return err
 }
 
 // unlessReplaced returns the error of a read without the lock, or nil if another memory node may take the place of the one that was to answer: the lock waits for

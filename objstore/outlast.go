@@ -1,6 +1,9 @@
 package objstore
 
 import (
+	"cmp"
+	"fmt"
+
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/memory/handle"
 )
@@ -15,8 +18,12 @@ func (c *Client) outlast(k *work, try func() error) error {
 			*k = k.anew()
 			return try()
 		})
-		if k.begun {
+		switch {
+		case k.begun:
 			err = handle.Begun(err)
+		case !k.trace.None(): // nothing was changed after an attempt that shows at a backup, which may serve before that is put right
+			k.unknown = true
+			err = fmt.Errorf("objstore: %w: a backup may have the change: %w", fabric.ErrUnknownOutcome, cmp.Or(err, fabric.ErrStaleEpoch))
 		}
 		return err
 	})
@@ -26,7 +33,7 @@ func (c *Client) outlast(k *work, try func() error) error {
 // anew returns the work as it was before anything was found.
 func (k *work) anew() work {
 	before := work{look: k.afresh(), absorbs: k.absorbs, need: k.need, unregistered: k.unregistered, list: k.list, tail: k.tail, hole: k.hole}
-	before.at = k.at
+	before.at, before.trace = k.at, k.trace
 	return before
 }
 

@@ -232,7 +232,7 @@ func TestFailedWriteHandsNothingOn(t *testing.T) {
 		t.Fatal("nothing is handed on")
 	}
 	p.fail = true
-	wantErr(t, "set", c.Set(b("k"), b("2"), Options{}), fabric.ErrUnknownOutcome)
+	wantErr(t, "set", c.Set(b("k"), b("2"), Options{}), fabric.ErrFenced)
 	if l.handedOn != nil {
 		t.Errorf("%d bytes are handed on", len(l.handedOn))
 	}

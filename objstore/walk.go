@@ -269,7 +269,7 @@ func (c *Client) repairLocked(x spot) error {
 	for i := range blocks {
 		ops = append(ops, fabric.Write(m.at[i], m.block(i, c.s.slotsLen())))
 	}
-	if err := b.Write(ops); err != nil {
+	if err := b.Write(ops, 0); err != nil {
 		return err
 	}
 	for i := range blocks {
@@ -285,7 +285,7 @@ func (c *Client) repairLocked(x spot) error {
 				return err
 			}
 			c.ops[0] = fabric.Store(a, c.ops[0].Old)
-			if err := b.Write(c.ops[:1]); err != nil {
+			if err := b.Write(c.ops[:1], 0); err != nil {
 				return err
 			}
 		}

@@ -268,6 +268,9 @@ func (c *Cluster) tearPart(ch *Chain) {
 	op := &ch.ops[ch.nth(int(ch.cur))]
 	if err := c.admissible(ch, op); err != nil { // no byte arrives after a fence, or in a new epoch
 		c.faultStats[HalfDone]++
+		if op.Kind == fabric.OpWrite {
+			err = fmt.Errorf("sim: a part of it has arrived: %w: %w", fabric.ErrUnknownOutcome, err)
+		}
 		c.refuse(ch, err, c.now+c.nic.OneWay)
 		return
 	}

@@ -209,6 +209,11 @@ func (c *Cluster) Promote(id fabric.MemID) error {
 	return c.changeNow(id, member.Promote, host)
 }
 
+// PromoteTo makes the backup of a number on a memory node its primary.
+func (c *Cluster) PromoteTo(id, host fabric.MemID) error {
+	return c.changeNow(id, member.Promote, c.mn(host).member.entry.Incarnation())
+}
+
 // Abandon gives up what a number had of which no replica in sync is up.
 func (c *Cluster) Abandon(id fabric.MemID) error { return c.changeNow(id, member.Abandon, 0) }
 

@@ -25,6 +25,7 @@ func (p *Port) Replicas(mem fabric.MemID) (r fabric.Replicas, err error) {
 	}
 	p.c.tell(g.Changed)
 	r.Mem, r.Epoch, r.Before, r.Term, r.MinInSync = mem, g.Epoch, g.Before, g.Term, g.MinInSync
+	r.Primary = g.Replicas[0].Number
 	if p.epoch(mem) != g.Epoch {
 		return r, fmt.Errorf("sim: %v: %w", mem, fabric.ErrStaleEpoch)
 	}
@@ -127,8 +128,11 @@ func (c *Cluster) admissibleBackup(ch *Chain, op *fabric.Op, r *region) error {
 	return nil
 }
 
-// cutBackup takes the result of a chain to a backup away if the compute node knows of another epoch by now.
+// cutBackup takes the result of a chain to a backup away if the compute node knows of another epoch by now. That WRITEs have been executed there stays true.
 func (c *Cluster) cutBackup(ch *Chain) {
+	if !ch.hasRA {
+		return
+	}
 	if g := ch.port.node.groupOf(ch.ops[0].Addr.MN()); ch.err == nil && (g == nil || g.Epoch != ch.epoch) {
 		ch.err = &fabric.ChainError{Op: ch.ops[0], Err: fmt.Errorf("sim: %v is in another epoch: %w", ch.ops[0].Addr.MN(), fabric.ErrUnknownOutcome)}
 	}

@@ -63,7 +63,7 @@ func (p *port) fill(r *remote, op *fabric.Op, n int, f func(dst []byte) int) (go
 	if l.conclude(x, 1); x.refusal != nil {
 		return len(dst), x.refusal
 	}
-	return len(dst), r.Counts(op, x.lease)
+	return len(dst), r.Counts(ops, x.lease)
 }
 
 // fill has f write to n bytes of memory, if that is allowed, and returns those that it has written.

@@ -368,7 +368,7 @@ func (l *lane) recover(within time.Duration) {
 	first := l.posted.Load()
 	for begun := time.Now(); ; {
 		if l.ctx.Err() != nil {
-			l.fall(l.r.Refusal(), nil, laneEnded)
+			l.fall(l.r.Refusal(), l.judge(), laneEnded)
 			return
 		}
 		l.mu.Unlock()
@@ -393,8 +393,7 @@ func (l *lane) recover(within time.Duration) {
 		var no *refusal
 		errors.As(err, &no)
 		if l.ctx.Err() != nil {
-			l.fall(l.r.Refusal(), no, laneEnded)
-			return
+			continue
 		}
 		refused := errors.Is(err, syscall.ECONNREFUSED)
 		if refused = refused && !l.refusedOnce(); final(err) || refused || time.Since(begun) >= within {
@@ -464,7 +463,7 @@ func (l *lane) failUnknown(r *reply, why error) {
 		if r == nil || !r.known {
 			l.sever() // before a client learns that the outcome is unknown
 		}
-		if !e.chain.failed() && !e.chain.isLeft() {
+		if !e.chain.failed() && !e.chain.isLeft() && !l.stands(e.chain, r) {
 			e.chain.fail(l.firstOf(n).at, fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, why))
 		}
 	}
@@ -490,7 +489,7 @@ func (l *lane) resume(conn *stream, w *wire, r *reply, first uint32) {
 	for n := l.answered.Load(); n != l.posted.Load(); n++ {
 		e := l.ring[n%ringSize]
 		l.ring[n%ringSize] = sent{}
-		if !e.chain.failed() && !e.chain.isLeft() {
+		if !e.chain.failed() && !e.chain.isLeft() && !(l.executed(n, r) && l.stands(e.chain, r)) {
 			keep = append(keep, e)
 		} else if e.last {
 			l.complete(e.chain)
@@ -534,7 +533,7 @@ func (l *lane) fall(why error, no *refusal, state laneState) {
 	for n := l.answered.Load(); n != l.posted.Load(); n++ {
 		e := l.ring[n%ringSize]
 		l.ring[n%ringSize] = sent{}
-		if !e.chain.isLeft() {
+		if !e.chain.isLeft() && !(l.executed(n, r) && l.stands(e.chain, r)) {
 			e.chain.fail(e.at, why)
 		}
 		if e.last {

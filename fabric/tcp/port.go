@@ -224,7 +224,7 @@ func (p *port) End(i uint32) error {
 		if c.lane != nil {
 			lease = c.r.Leased()
 		}
-		err = c.r.Counts(&c.all[0], lease)
+		err = c.r.Counts(c.all, lease)
 	}
 	c.ops, c.all, c.lane, c.r = nil, nil, nil, nil
 	return err

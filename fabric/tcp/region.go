@@ -51,7 +51,7 @@ func (s *MemoryServer) regroup(st *member.State) {
 	s.takeBack(func(l *leave) bool { return l.target != (target{}) && !s.isOpen(s.copyOf(l.target.id), l.target) })
 	for k, l := range s.lanes {
 		if k.target != (target{}) && !s.isOpen(s.copyOf(k.target.id), k.target) {
-			s.forget(l)
+			s.retire(l)
 		}
 	}
 }

@@ -209,8 +209,8 @@ func TestLateWriteToBackup(t *testing.T) {
 	g.wish(member.Promote, x.Replicas[1].Host)
 	time.Sleep(50 * time.Millisecond)
 	conn.exec.Unlock() // it goes on
-	if err := g.port.Wait(pending); err == nil {
-		t.Error("the WRITE has succeeded")
+	if err := g.port.Wait(pending); !fabric.Refused(err) {
+		t.Errorf("the WRITE: %v: it was not executed, and the memory node says so", err)
 	}
 	g.awaitServed(g.b)
 	g.usable(g.port)
@@ -219,6 +219,61 @@ func TestLateWriteToBackup(t *testing.T) {
 	}
 	if !conn.isCut() {
 		t.Error("the lane of the epoch before is still served")
+	}
+}
+
+// A WRITE to a backup has been executed when the connection breaks, and its client has no answer: it hears that it was, also if that backup is promoted meanwhile. Of what has a result the outcome is unknown, and of all if the
+// memory node has ended.
+func TestExecutedAtABackup(t *testing.T) {
+	for _, then := range []string{"", "promoted", "ended"} {
+		for _, op := range []fabric.Op{fabric.Store(peertest.Word, 5), fabric.FAA(peertest.Word, 4)} {
+			g := newGroup(t)
+			g.backupDo(fabric.Store(peertest.Word, 1)) // there is a lane
+			rep := g.port.(fabric.Replicator)
+			r, err := rep.Replicas(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := g.now()
+			key := laneKey{g.n.Own.Incarnation, 0, target{id: 0, replica: x.Replicas[1].Number, epoch: x.Epoch}}
+			conn := g.b.connOf(t, key)
+			var l *lane
+			g.n.Mu.Lock()
+			for m := range g.n.Remotes {
+				if m.Backup != 0 && m.Up.Load() {
+					l = lanesOf(m).lanes[0]
+				}
+			}
+			g.n.Mu.Unlock()
+			l.lead.Lock() // it is not connected anew
+			conn.exec.Lock()
+			pending, err := rep.PostBackup(&r, 0, []fabric.Op{op})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond) // it has come
+			l.mu.Lock()
+			l.broke(l.conn.Load(), ErrLost)
+			l.mu.Unlock()
+			conn.exec.Unlock()
+			peertest.Await(t, "it is executed", func() bool { return g.word(g.b) == 5 })
+			if then != "" {
+				g.wish(member.Promote, x.Replicas[1].Host)
+				peertest.Await(t, "the lane ends", func() bool { return l.ctx.Err() != nil })
+			}
+			if then == "ended" {
+				_ = g.b.Close()
+			}
+			l.lead.Unlock()
+			known := op.Kind == fabric.OpWrite && then != "ended"
+			if err := g.port.Wait(pending); known && err != nil || !known && !errors.Is(err, fabric.ErrUnknownOutcome) {
+				t.Errorf("%v, %s: %v", op, then, err)
+			}
+			if then == "" && g.word(g.b) != 5 {
+				t.Errorf("%v: the word is %d", op, g.word(g.b))
+			}
+			g.testClose()
+		}
 	}
 }
 

@@ -33,7 +33,7 @@ type MemoryServer struct {
 	format func(fabric.Copy) error
 	lanes  map[laneKey]*served
 	shared map[laneKey]*served // connections for frames of several lanes; their targets are 0
-	gone   []laneKey           // of those in lanes whose node has gone, the oldest first
+	gone   []laneKey           // of those in lanes that are over and remembered, the oldest first
 
 	leaves          map[laneKey]*leave
 	executedLocally executed // by leaves that are no more
@@ -61,6 +61,7 @@ type served struct {
 	first    uint32 // the first frame of the hello by which it was let in last; under Mu
 	conn     atomic.Pointer[laneConn]
 	gone     bool // its node has gone
+	over     bool // its memory is not served in that epoch any more
 }
 
 // cut cuts the connection of a lane, if it has one.
@@ -86,9 +87,22 @@ func (l *served) follows(first uint32) error {
 	return nil
 }
 
-// maxGone is how many lanes of nodes that have gone are remembered: a node that comes back learns
+// maxGone is how many lanes are remembered of nodes that have gone, and to backups in epochs that are over: a node that comes back, or asks, learns
 // which of its frames were executed.
 const maxGone = 1024
+
+// retire cuts a lane to memory that is not served in its epoch any more; Mu is held. One to a backup is remembered: that may serve by now, and what was executed there stands.
+func (s *MemoryServer) retire(l *served) {
+	if l.target.replica == 0 {
+		s.forget(l)
+		return
+	}
+	l.cut()
+	if !l.over && !l.gone {
+		s.gone = append(s.gone, l.laneKey)
+	}
+	l.over = true
+}
 
 // Serve starts a memory node: it serves when Serve returns, and until Close.
 func Serve(ctx context.Context, o Options) (*MemoryServer, error) {
@@ -170,13 +184,13 @@ func (s *MemoryServer) evict(st *member.State) {
 			delete(s.shared, k)
 		}
 	}
-	for ; len(s.gone) > maxGone; s.gone = s.gone[1:] {
-		if l := s.lanes[s.gone[0]]; l != nil {
-			s.forget(l)
-		}
-	}
 	if st != nil {
 		s.regroup(st)
+	}
+	for ; len(s.gone) > maxGone; s.gone = s.gone[1:] {
+		if l := s.lanes[s.gone[0]]; l != nil && (l.gone || l.over) {
+			s.forget(l)
+		}
 	}
 }
 
@@ -214,7 +228,7 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 	}
 	r.size, r.key = x.mem.size, x.nic.key.Load()
 	l := s.lanes[key]
-	if l != nil && (l.gone || s.peer.Closed() != nil) {
+	if l != nil && (l.gone || l.over || s.peer.Closed() != nil) {
 		r.known, r.number = true, uint64(l.executed) // it has been cut
 	}
 	if _, err := s.peer.Client(g.caller()); err != nil {

@@ -70,7 +70,7 @@ func (g *exploring) mirror(p fabric.Port, ops []fabric.Op) error {
 	}
 	b, err := g.region.Backups(p)
 	if err == nil {
-		err = b.Write(ops)
+		err = b.Write(ops, 0)
 	}
 	return err
 }

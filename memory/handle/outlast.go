@@ -8,6 +8,7 @@ import (
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/lock"
+	"github.com/declock/declock/memory"
 )
 
 // The primary of a replicated number may end in the middle of an operation, and a backup take its place (docs/replication.md). The operation outlasts that: its caller sees a wait.
@@ -15,7 +16,7 @@ import (
 //   - What has published nothing is begun again.
 //   - What all backups have, and the primary has not answered, is made if one of them serves in a later term, and the lock was held until the term ended, or the change is there
 //     still. Else the outcome is unknown: another client may have got the lock before, which was reset, and given the backups what the primary had.
-//   - Of what some backups may have the outcome is unknown. It is never begun again: others may have seen it, and changed it since.
+//   - What some backups may have, and others have not, is begun again if one serves that has not. Else the outcome is unknown, and it is not begun again: others may have seen it, and changed it since.
 
 const (
 	// outlastNs is how long an operation waits for a memory node to be replaced: as long as an acquisition does.
@@ -132,12 +133,40 @@ func (p *Part) Succeeded(l lock.Locker, err error, x *Change) bool {
 	if !Replaced(err) || !held && x.Word&x.Mask == 0 { // so it may be for other reasons
 		return false
 	}
+	made := false
+	p.follow(l, x.Since, func(b *memory.Backups) (over bool) {
+		ops := [1]fabric.Op{fabric.Load(x.At)}
+		err := l.Port().Do(ops[:])
+		if err == nil {
+			// The same primary serves with or without the change. In another epoch of the term, others may have undone it.
+			made = b.Term() > x.Term && (held && b.Before() == x.Epoch || x.Word&x.Mask != 0 && ops[0].Old&x.Mask == x.Word&x.Mask)
+		}
+		return err == nil || !Replaced(err)
+	})
+	return made
+}
+
+// Missed waits for what becomes of a change that has failed with err on its way to the backups, and has reached some of them: it reports whether a replica serves then that has nothing of it. The change may be begun again
+// there, as long as none serves that has. One that has it, and is promoted before another that has not, is the first of those that are left: so all have it, and it has not failed.
+func (p *Part) Missed(l lock.Locker, err error, since fabric.Time, trace *memory.Trace) (missed bool) {
+	if !Replaced(err) || errors.Is(err, fabric.ErrTooFewCopies) {
+		return false
+	}
+	p.follow(l, since, func(b *memory.Backups) (over bool) {
+		missed = !trace.Shows(b)
+		return true
+	})
+	return missed
+}
+
+// follow attaches a client to what serves the part's number, and calls look with its backups when there are enough, until it is over or nothing is waited for any longer.
+func (p *Part) follow(l lock.Locker, since fabric.Time, look func(b *memory.Backups) (over bool)) {
 	port := l.Port()
 	first := port.Now()
-	for until := x.Since + outlastNs; port.Now() < until; {
+	for until := since + outlastNs; port.Now() < until; {
 		ok, stop := p.attachAgain(l, first, until)
 		if stop != nil {
-			return false
+			return
 		}
 		if !ok {
 			continue
@@ -146,15 +175,8 @@ func (p *Part) Succeeded(l lock.Locker, err error, x *Change) bool {
 		if err != nil || b.Require() != nil { // a backup that comes in sync gets the change, too
 			continue
 		}
-		ops := [1]fabric.Op{fabric.Load(x.At)}
-		err = port.Do(ops[:])
-		switch {
-		case err == nil:
-			// The same primary serves with or without the change. In another epoch of the term, others may have undone it.
-			return b.Term() > x.Term && (held && b.Before() == x.Epoch || x.Word&x.Mask != 0 && ops[0].Old&x.Mask == x.Word&x.Mask)
-		case !Replaced(err):
-			return false
+		if look(&b) {
+			return
 		}
 	}
-	return false
 }

@@ -26,6 +26,7 @@ func (p *Port) Replicas(mem fabric.MemID) (g fabric.Replicas, err error) {
 		return g, fmt.Errorf("%w: backups of %v", fabric.ErrStaleEpoch, mem)
 	}
 	g.Mem, g.Epoch, g.Before, g.Term, g.MinInSync = mem, now.Epoch, now.Before, now.Term, now.MinInSync
+	g.Primary = now.Replicas[0].Number
 	for _, b := range now.Replicas[1:] {
 		g.Backups[g.N] = fabric.Backup{Host: uint64(b.Host), Number: b.Number, Synced: b.Phase == member.InSync}
 		g.N++

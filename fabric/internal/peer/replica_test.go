@@ -90,15 +90,29 @@ func TestChainToABackupOfAnotherEpoch(t *testing.T) {
 // What a memory node has answered counts no more when its node has heard of another primary, whose lease ends later or not.
 func TestAnswerOfADeposedPrimary(t *testing.T) {
 	_, mem, _ := newReplicated(t)
-	r, op := mem[1], fabric.Load(fabric.At(0, 64))
-	if err := r.Counts(&op, nil); err != nil {
+	r, ops := mem[1], []fabric.Op{fabric.Load(fabric.At(0, 64))}
+	if err := r.Counts(ops, nil); err != nil {
 		t.Error(err)
 	}
 	r.Up.Store(false)
-	if err := r.Counts(&op, nil); !errors.Is(err, fabric.ErrUnknownOutcome) {
+	if err := r.Counts(ops, nil); !errors.Is(err, fabric.ErrUnknownOutcome) {
 		t.Errorf("an answer of before: %v", err)
 	}
-	if r.Term = 0; r.Counts(&op, nil) != nil {
+	backup, store := &Remote{Node: r.Node, Served: r.Served}, []fabric.Op{fabric.Store(fabric.At(0, 64), 1)}
+	backup.Backup = 2
+	if err := backup.Counts(ops, nil); !errors.Is(err, fabric.ErrUnknownOutcome) {
+		t.Errorf("what a backup of before has read: %v", err)
+	}
+	if err := backup.Counts(store, nil); err != nil {
+		t.Errorf("what a backup of before has written: %v", err)
+	}
+	if err := backup.Counts(store, fabric.ErrFenced); !errors.Is(err, fabric.ErrUnknownOutcome) {
+		t.Errorf("the same without a lease: %v", err)
+	}
+	if err := r.Counts(store, nil); !errors.Is(err, fabric.ErrUnknownOutcome) {
+		t.Errorf("what the primary of before has written: %v", err)
+	}
+	if r.Term = 0; r.Counts(ops, nil) != nil {
 		t.Error("an answer of a number that is not replicated")
 	}
 }

@@ -85,19 +85,24 @@ func (r *Remote) LeasedAt(now time.Duration) error {
 
 // Counts returns why the results of a chain that a memory node has executed do not count; nil: they do. A number that is replicated may have another primary, of which this node has
 // not heard: so the node goes by its lease (docs/replication.md), as it did when the chain was posted: lease is what Leased returned when the chain had ended. And one of which it
-// has heard is believed no more.
-func (r *Remote) Counts(op *fabric.Op, lease error) error {
+// has heard is believed no more. That a backup has executed WRITEs stays true.
+func (r *Remote) Counts(ops []fabric.Op, lease error) error {
 	if r.Term == 0 {
 		return nil
 	}
 	err := lease
-	if err == nil && !r.Up.Load() {
+	if err == nil && !r.Up.Load() && !(r.Backup != 0 && OnlyWrites(ops)) {
 		err = fmt.Errorf("%v is served by another memory node", r.MN.ID)
 	}
 	if err == nil {
 		return nil
 	}
-	return &fabric.ChainError{Op: *op, Err: fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, err)}
+	return &fabric.ChainError{Op: ops[0], Err: fmt.Errorf("%w: %w", fabric.ErrUnknownOutcome, err)}
+}
+
+// OnlyWrites reports whether a chain has no results: that it was executed is all that comes of it.
+func OnlyWrites(ops []fabric.Op) bool {
+	return !slices.ContainsFunc(ops, func(o fabric.Op) bool { return o.Kind != fabric.OpWrite })
 }
 
 // Suspect reports to the coordinator that the memory node refuses connections after it has taken some: its process has ended, as far as this node can see. If it has not, it is
