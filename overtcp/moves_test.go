@@ -82,11 +82,16 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// The same of stores: nothing is lost, and nothing fails.
-func TestStoreRollingRestart(t *testing.T) {
+// The same of stores and trees: nothing is lost, and nothing fails.
+func TestStoreRollingRestart(t *testing.T) { rollingRestart(t, false) }
+
+func TestTreeRollingRestart(t *testing.T) { rollingRestart(t, true) }
+
+func rollingRestart(t *testing.T, trees bool) {
 	t.Parallel()
 	x := newReplicas(t)
 	l := newStoreLoad(x)
+	l.trees = trees
 	l.begin()
 	x.restartAll()
 	ops := l.end()
