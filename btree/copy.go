@@ -24,19 +24,21 @@ type Copy struct {
 	over bool
 }
 
-// Copy begins to copy the part of the tree on a memory-node number, or goes on at a position. It uses l, as a client would, until it is closed.
-func (t *Tree) Copy(l lock.Locker, to handle.NewBackup, at *handle.CopyPosition) (handle.Copier, error) {
+// Copy begins to copy the part of the tree that has a root entry, or goes on at a position. It uses l, as a client would, until it is closed.
+func (t *Tree) Copy(l lock.Locker, e *memory.Entry, to handle.NewBackup, at *handle.CopyPosition) (handle.Copier, error) {
 	c, err := t.Client(l)
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range c.t.h.Parts {
-		if n.MN == to.Mem && c.t.h.Whole() {
-			return &Copy{c: c, n: n, to: to, at: at}, nil
-		}
+	n, err := c.t.h.Copied(&c.work, e)
+	if err == nil && !c.t.h.Whole() {
+		err = fmt.Errorf("copy %q: %w: it is not all there", t.cfg.Name, fabric.ErrNodeDown)
 	}
-	c.Close()
-	return nil, fmt.Errorf("btree: copy %q on %v: %w: it is not all there", t.cfg.Name, to.Mem, fabric.ErrNodeDown)
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("btree: %w", err)
+	}
+	return &Copy{c: c, n: n, to: to, at: at}, nil
 }
 
 // LeaveUnused closes the tree on this compute node, which has opened it for a Copy only, and has no client of it.

@@ -9,6 +9,8 @@ import (
 	"github.com/declock/declock/fabric/member"
 	"github.com/declock/declock/fabric/sim"
 	"github.com/declock/declock/lab/locks/cas"
+	"github.com/declock/declock/memory"
+	"github.com/declock/declock/memory/handle"
 )
 
 // A dropper is a Port that does something before, or after, its first CAS at the primary.
@@ -99,4 +101,29 @@ func TestDroppedIsNotCorrupt(t *testing.T) {
 			t.Errorf("%s after a promotion: %v, want %v", name, err, ErrDropped)
 		}
 	}
+}
+
+// Others drop the tree that the copying compute node has open, and make another of its name: that one is copied, though this compute node has not seen the drop before.
+func TestCopyOfAnotherOfTheName(t *testing.T) {
+	x := newCopyWorld(t, 1)
+	old := x.tree
+	wantErr(t, "drop", Trees.Drop(x.port(1), "test", x.mns, x.cns[1].View), nil)
+	x.tree = x.open(1, x.config())
+	x.c = x.client(1, x.tree)
+	x.model[string(keyOf(2))] = "new"
+	wantErr(t, "put", x.c.Put(keyOf(2), []byte("new")), nil)
+	to := x.add()
+	l := cas.New(x.port(0), cas.Config{Plain: true})
+	use := func(e *memory.Entry, f func(handle.Copied) error) error { // as declock.copier
+		if !old.Dropped() {
+			return f(old)
+		}
+		tree := x.open(0, x.config())
+		return errors.Join(f(tree), tree.LeaveUnused(l))
+	}
+	wantErr(t, "copy", handle.CopyNumber(l, to, handle.CopyOptions{Use: use}), nil)
+	if !old.Dropped() {
+		t.Error("the copying compute node has not seen the drop")
+	}
+	x.inSync(to)
 }

@@ -118,7 +118,7 @@ func TestCopyUnderLoad(t *testing.T) {
 			wantErr(t, "names", x.tree.h.Parts[0].Region.CopyNames(x.port(0)), nil)
 			at, steps := handle.CopyPosition{}, 0
 			for done := false; !done; steps++ {
-				k, err := x.tree.Copy(l, to, &at) // each goes on where the one before has ended
+				k, err := x.tree.Copy(l, &x.tree.h.Parts[x.mn].Entry, to, &at) // each goes on where the one before has ended
 				wantErr(t, "copy", err, nil)
 				if done, err = k.Step(); err != nil {
 					t.Fatal(err)
@@ -335,7 +335,7 @@ func TestCopyUnderTheLock(t *testing.T) {
 	to := x.add()
 	wantErr(t, "names", x.tree.h.Parts[0].Region.CopyNames(x.port(0)), nil)
 	l := &hooked{Locker: cas.New(x.port(1), cas.Config{Plain: true})}
-	k, err := x.open(1, x.config()).Copy(l, to, new(handle.CopyPosition))
+	k, err := x.open(1, x.config()).Copy(l, &x.tree.h.Parts[x.mn].Entry, to, new(handle.CopyPosition))
 	wantErr(t, "copy", err, nil)
 	round := 0
 	l.released = func() {
@@ -386,7 +386,7 @@ func TestCopyInAnotherEpoch(t *testing.T) {
 	to := x.add()
 	x.world.c.KillMN(1) // the other backup ends, and the primary comes back
 	x.world.c.RestartServer(0)
-	k, err := x.tree.Copy(cas.New(x.port(0), cas.Config{Plain: true}), to, new(handle.CopyPosition))
+	k, err := x.tree.Copy(cas.New(x.port(0), cas.Config{Plain: true}), &x.tree.h.Parts[x.mn].Entry, to, new(handle.CopyPosition))
 	wantErr(t, "copy", err, nil)
 	_, err = k.Step()
 	wantErr(t, "step", err, fabric.ErrStaleEpoch)
@@ -482,7 +482,7 @@ func TestCopyBesideABulkLoad(t *testing.T) {
 				if done {
 					return
 				}
-				k, err := x.tree.Copy(l, to, &at)
+				k, err := x.tree.Copy(l, &x.tree.h.Parts[x.mn].Entry, to, &at)
 				wantErr(t, "copy", err, nil)
 				done, err = k.Step()
 				wantErr(t, "step", err, nil)

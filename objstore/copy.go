@@ -33,19 +33,18 @@ const (
 	copyWaitNs = 200 * fabric.Millisecond
 )
 
-// Copy begins to copy the part of the store on a memory-node number, or goes on at a position. It uses l, as a client would, until it is closed.
-func (s *Store) Copy(l lock.Locker, to handle.NewBackup, at *handle.CopyPosition) (handle.Copier, error) {
+// Copy begins to copy the part of the store that has a root entry, or goes on at a position. It uses l, as a client would, until it is closed.
+func (s *Store) Copy(l lock.Locker, e *memory.Entry, to handle.NewBackup, at *handle.CopyPosition) (handle.Copier, error) {
 	c, err := s.newClient(l, true)
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range c.s.h.Parts {
-		if n.MN == to.Mem && !n.Missing() && c.s.h.Registered() {
-			return &Copy{c: c, n: n, to: to, at: at}, nil
-		}
+	n, err := c.s.h.Copied(&c.work, e)
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("objstore: %w", err)
 	}
-	c.Close()
-	return nil, fmt.Errorf("objstore: copy %q on %v: %w: it is not all there", s.cfg.Name, to.Mem, fabric.ErrNodeDown)
+	return &Copy{c: c, n: n, to: to, at: at}, nil
 }
 
 // LeaveUnused closes the store on this compute node, which has opened it for a Copy only, and has no client of it.

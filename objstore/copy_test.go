@@ -112,7 +112,7 @@ func TestCopyUnderLoad(t *testing.T) {
 			wantErr(t, "names", x.s.h.Parts[0].Region.CopyNames(x.port(0)), nil)
 			at, steps := handle.CopyPosition{}, 0
 			for done := false; !done; steps++ {
-				k, err := x.s.Copy(l, to, &at) // each goes on where the one before has ended
+				k, err := x.s.Copy(l, &x.s.h.Parts[0].Entry, to, &at) // each goes on where the one before has ended
 				wantErr(t, "copy", err, nil)
 				if done, err = k.Step(); err != nil {
 					t.Fatal(err)
@@ -140,7 +140,7 @@ func TestCopyLargeObjects(t *testing.T) {
 	}
 	to, at, steps := x.add(), handle.CopyPosition{}, 0
 	wantErr(t, "names", x.s.h.Parts[0].Region.CopyNames(x.port(0)), nil)
-	k, err := x.s.Copy(cas.New(x.port(0), cas.Config{}), to, &at)
+	k, err := x.s.Copy(cas.New(x.port(0), cas.Config{}), &x.s.h.Parts[0].Entry, to, &at)
 	wantErr(t, "copy", err, nil)
 	for done := false; !done; steps++ {
 		done, err = k.Step()
@@ -196,7 +196,7 @@ func TestCopyUnderTheLock(t *testing.T) {
 	to := x.add()
 	wantErr(t, "names", x.s.h.Parts[0].Region.CopyNames(x.port(0)), nil)
 	l := &watched{Locker: cas.New(x.port(0), cas.Config{}), at: x.s.slotsAddr(x.s.bucket(0, 0))}
-	k, err := x.s.Copy(l, to, new(handle.CopyPosition))
+	k, err := x.s.Copy(l, &x.s.h.Parts[0].Entry, to, new(handle.CopyPosition))
 	wantErr(t, "copy", err, nil)
 	for done := false; !done; {
 		done, err = k.Step()
@@ -260,7 +260,7 @@ func TestCopyInAnotherEpoch(t *testing.T) {
 	if g := x.group(); g.Epoch == to.Epoch || g.Replicas[0].ID != 0 || g.Replicas[2].Number != to.Number {
 		t.Fatalf("%+v", *g)
 	}
-	k, err := x.s.Copy(cas.New(x.port(0), cas.Config{}), to, new(handle.CopyPosition))
+	k, err := x.s.Copy(cas.New(x.port(0), cas.Config{}), &x.s.h.Parts[0].Entry, to, new(handle.CopyPosition))
 	wantErr(t, "copy", err, nil)
 	_, err = k.Step()
 	wantErr(t, "step", err, fabric.ErrStaleEpoch)
@@ -308,7 +308,7 @@ func TestCopyMakesLocksZero(t *testing.T) {
 	wantErr(t, "fill", b.Fill(to.Number, []fabric.Op{fabric.Write(part.Base, garbage)}), nil)
 	at := handle.CopyPosition{}
 	for done := false; !done; {
-		k, err := s.Copy(cas.New(x.port(1), cas.Config{}), to, &at)
+		k, err := s.Copy(cas.New(x.port(1), cas.Config{}), &part.Entry, to, &at)
 		wantErr(t, "copy", err, nil)
 		done, err = k.Step()
 		wantErr(t, "step", err, nil)
@@ -329,4 +329,30 @@ func TestCopyMakesLocksZero(t *testing.T) {
 	for i := range buckets {
 		zero("lock of a bucket", tableOffset+i*s.geo.bucketSize, s.geo.lockSize)
 	}
+}
+
+// Others drop the store that the copying compute node has open, and make another of its name: that one is copied, though this compute node has not seen the drop before.
+func TestCopyOfAnotherOfTheName(t *testing.T) {
+	x := newCopyWorld(t, 20)
+	old := x.s
+	wantErr(t, "set", x.c.Set(keyOf(1), []byte("old"), Options{}), nil)
+	wantErr(t, "drop", Stores.Drop(x.port(1), x.cfg.Name, x.mns, x.cns[1].View), nil)
+	x.s = x.open(1, x.cfg)
+	x.c = x.client(1, x.s)
+	x.model[string(keyOf(2))] = "new"
+	wantErr(t, "set", x.c.Set(keyOf(2), []byte("new"), Options{}), nil)
+	to := x.add()
+	l := cas.New(x.port(0), cas.Config{})
+	use := func(e *memory.Entry, f func(handle.Copied) error) error { // as declock.copier
+		if !old.Dropped() {
+			return f(old)
+		}
+		s := x.open(0, x.cfg)
+		return errors.Join(f(s), s.LeaveUnused(l))
+	}
+	wantErr(t, "copy", handle.CopyNumber(l, to, handle.CopyOptions{Use: use}), nil)
+	if !old.Dropped() {
+		t.Error("the copying compute node has not seen the drop")
+	}
+	x.inSync(to)
 }

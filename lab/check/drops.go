@@ -261,7 +261,7 @@ func (w *world) useFor(n *node, k lock.Locker, e *memory.Entry, f func(handle.Co
 
 // droppedMeanwhile reports whether an error says that something has been dropped while it was copied: the copy begins anew.
 func (w *world) droppedMeanwhile(err error) bool {
-	return w.s.Side > 0 && isAny(err, memory.ErrRemoved, memory.ErrNotFound, memory.ErrHalfCreated, memory.ErrParts, objstore.ErrDropped, btree.ErrDropped)
+	return w.s.Side > 0 && isAny(err, memory.ErrRemoved, memory.ErrNotFound, memory.ErrHalfCreated, memory.ErrParts, handle.ErrAnother, objstore.ErrDropped, btree.ErrDropped)
 }
 
 // turn waits until no other client of the node opens or drops something.

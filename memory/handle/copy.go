@@ -54,8 +54,8 @@ type Copier interface {
 
 // A Copied is a store or tree that can be copied.
 type Copied interface {
-	// Copy begins to copy the part on a memory-node number, or goes on at a position. It uses l, as a client would, until it is closed.
-	Copy(l lock.Locker, to NewBackup, at *CopyPosition) (Copier, error)
+	// Copy begins to copy the part that has a root entry, or goes on at a position. It uses l, as a client would, until it is closed. ErrAnother: the entry is that of another of the name.
+	Copy(l lock.Locker, e *memory.Entry, to NewBackup, at *CopyPosition) (Copier, error)
 }
 
 // CopyOptions say how a number is copied.
@@ -143,6 +143,28 @@ func (x *copying) zeroLocks(published []memory.Entry) error {
 	return errors.Join(err, z.Close())
 }
 
+// Copied returns the part that has a root entry, which is to be copied. ErrAnother: the entry is that of another of the name. That is so if others have dropped what this compute node has open, and made
+// another: if this compute node has not seen the drop yet, it has by then.
+func (h *Handle) Copied(w *slab.Worker, e *memory.Entry) (*Part, error) {
+	for _, p := range h.Parts {
+		if p.MN != e.Addr.MN() || p.Missing() || !h.Registered() {
+			continue
+		}
+		if p.Entry.Beside(e) {
+			return p, nil
+		}
+		dropped, err := p.Heap.Dropped(w)
+		if err != nil {
+			return nil, h.of.kind.Wrap(err)
+		}
+		if dropped {
+			h.of.MarkDropped()
+		}
+		return nil, fmt.Errorf("copy %q on %v: %w", h.of.name, p.MN, ErrAnother)
+	}
+	return nil, fmt.Errorf("copy %q on %v: %w: it is not all there", h.of.name, e.Addr.MN(), fabric.ErrNodeDown)
+}
+
 // ZeroUnmirrored makes what is only at the primary zero at a new backup where the memory of a part was something else before: what is between the records of compute nodes and the collection's own, and
 // what zero makes zero, given whether the part's own memory was.
 func (p *Part) ZeroUnmirrored(l lock.Locker, to NewBackup, classes int, more func(pages *memory.Pages, own bool, zero func(a fabric.Addr, size uint64) error) error) error {
@@ -183,9 +205,10 @@ type copying struct {
 // collection copies a store or tree.
 func (x *copying) collection(e *memory.Entry) error {
 	at, copied, all := CopyPosition{}, uint64(0), uint64(0)
+	another := false
 	for done := false; !done; {
 		err := x.o.Use(e, func(s Copied) (err error) {
-			k, err := s.Copy(x.l, x.to, &at)
+			k, err := s.Copy(x.l, e, x.to, &at)
 			if err != nil {
 				return err
 			}
@@ -201,6 +224,10 @@ func (x *copying) collection(e *memory.Entry) error {
 		if err != nil {
 			if gone := x.region.Published(lock.Path(x.l), e); errors.Is(gone, memory.ErrRemoved) {
 				break // it has been dropped
+			}
+			if errors.Is(err, ErrAnother) && !another { // by now this compute node knows that what it had open has been dropped
+				another = true
+				continue
 			}
 			return err
 		}
