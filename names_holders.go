@@ -96,42 +96,49 @@ func (x *Names) recorded(ctx context.Context) (list []Holder, err error) {
 		return nil, err
 	}
 	members, _ := x.c.node.Fabric().(fabric.Members)
-	perNode, _ := st.Buckets()
-	var down error
-	for _, mn := range st.Nodes() {
-		for i := range perNode {
-			var d *objstore.BucketDump
-			err := st.Use(ctx, func(k *objstore.Client) (err error) {
-				d, err = k.Inspect(mn, i)
-				return err
-			})
-			if errors.Is(err, fabric.ErrNodeDown) {
-				down = err
-				break
-			}
-			if err != nil {
-				return list, err
-			}
-			for _, slot := range d.Slots {
-				if slot.Key == "" || slot.Err != nil {
-					continue
-				}
-				h, err := holder(ctx, st, []byte(slot.Key))
-				if errors.Is(err, objstore.ErrNotFound) {
-					continue // released since
-				}
-				if err != nil {
-					return list, err
-				}
-				if members != nil && members.Incarnation(h.Node) != h.incarnation {
-					sweep(ctx, st, h.key)
-					continue
-				}
-				list = append(list, h)
-			}
+	keys, down := recordKeys(ctx, st)
+	if down != nil && !errors.Is(down, fabric.ErrNodeDown) {
+		return nil, down
+	}
+	for _, key := range keys {
+		h, err := holder(ctx, st, key)
+		if errors.Is(err, objstore.ErrNotFound) {
+			continue // released since
 		}
+		if err != nil {
+			return list, err
+		}
+		if members != nil && members.Incarnation(h.Node) != h.incarnation {
+			sweep(ctx, st, h.key)
+			continue
+		}
+		list = append(list, h)
 	}
 	return list, down
+}
+
+// mostSkim bounds the bytes that are read at a time, while others wait for the session.
+const mostSkim = 1 << 20
+
+// recordKeys returns the keys of a store of records. If memory nodes are down, which is the error then, they are those of the others.
+func recordKeys(ctx context.Context, st *Store) (keys [][]byte, down error) {
+	perNode, _ := st.Buckets()
+	for next := uint64(0); next < st.AllBuckets(); {
+		err := st.Use(ctx, func(k *objstore.Client) (err error) {
+			next, err = k.Skim(next, mostSkim, func(b *objstore.Brief) bool {
+				keys = append(keys, slices.Clone(b.Key))
+				return true
+			})
+			return err
+		})
+		if errors.Is(err, fabric.ErrNodeDown) {
+			down = err
+			next = (next/perNode + 1) * perNode
+		} else if err != nil {
+			return keys, err
+		}
+	}
+	return keys, down
 }
 
 // sweepWait bounds how long the record of a process that has ended is tried to be removed. The next call does it as well.

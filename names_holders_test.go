@@ -2,12 +2,14 @@ package declock_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/declock/declock"
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/shm"
 	"github.com/declock/declock/lock"
 )
@@ -119,5 +121,46 @@ func TestHoldersInCommon(t *testing.T) {
 		if len(list) != want {
 			t.Fatalf("holders after %d were released: %+v", i, list)
 		}
+	}
+}
+
+// While a memory node is down that has some of the records, those of the others are there, with an error that says so: whichever memory node that is.
+func TestHoldersWhileANodeIsDown(t *testing.T) {
+	two := twoNodes(t, true)
+	c := two.open()
+	x := names(t, c, 0)
+	const held = 20 // on both
+	var guards []declock.Guard
+	for i := range held {
+		g, err := x.Lock(t.Context(), fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		guards = append(guards, g)
+	}
+	holders := func(ok func(n int, err error) bool) int {
+		t.Helper()
+		for until := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			list, err := x.Holders(t.Context())
+			if ok(len(list), err) {
+				return len(list)
+			}
+			if time.Now().After(until) {
+				t.Fatalf("%d holders, %v", len(list), err)
+			}
+		}
+	}
+	holders(func(n int, err error) bool { return n == held && err == nil })
+	sum := 0
+	for mn := range fabric.MemID(2) {
+		two.stop(mn)
+		sum += holders(func(n int, err error) bool { return 0 < n && n < held && errors.Is(err, fabric.ErrNodeDown) })
+		two.serve(mn)
+	}
+	if sum != held {
+		t.Errorf("%d of %d holders, with one memory node and with the other", sum, held)
+	}
+	for _, g := range guards {
+		_ = g.Unlock() // some are lost
 	}
 }

@@ -1,12 +1,13 @@
 package app
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/declock/declock"
@@ -228,41 +229,42 @@ func (s *shell) kvScan(l *looking, _ *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	perNode, _ := st.Buckets()
-	for _, mn := range st.Nodes() {
-		for i := range perNode {
-			var d *objstore.BucketDump
-			var now uint32
-			if err := st.Use(l.ctx, func(k *objstore.Client) (err error) {
-				now = k.Now()
-				d, err = k.Inspect(mn, i)
-				return err
-			}); err != nil {
-				return err
-			}
-			if more, err := s.bucket(l, st, d, now); err != nil || !more {
-				return err
-			}
+	for next := uint64(0); next < st.AllBuckets(); {
+		var keys [][]byte
+		err := st.Use(l.ctx, func(k *objstore.Client) (err error) {
+			next, err = k.Skim(next, mostSkim, func(b *objstore.Brief) bool {
+				if bytes.HasPrefix(b.Key, []byte(s.prefix)) {
+					keys = append(keys, slices.Clone(b.Key))
+				}
+				return len(keys) < s.limit
+			})
+			return err
+		})
+		if more, err := s.keys(l, st, keys); err != nil || !more {
+			return err
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// bucket prints the keys of a bucket, and reports whether more are wanted.
-func (s *shell) bucket(l *looking, st *declock.Store, d *objstore.BucketDump, now uint32) (more bool, err error) {
-	for _, x := range d.Slots {
-		if x.Key == "" || x.Err != nil || x.Segment || x.Expiry != 0 && x.Expiry <= now || !strings.HasPrefix(x.Key, s.prefix) {
-			continue
-		}
+// mostSkim bounds the bytes that are read before keys are printed.
+const mostSkim = 1 << 20
+
+// keys prints keys of a store, and reports whether more are wanted.
+func (s *shell) keys(l *looking, st *declock.Store, keys [][]byte) (more bool, err error) {
+	for _, key := range keys {
 		var value []byte
 		if s.values {
-			if value, err = st.Get(l.ctx, []byte(x.Key), nil); errors.Is(err, objstore.ErrNotFound) {
+			if value, err = st.Get(l.ctx, key, nil); errors.Is(err, objstore.ErrNotFound) {
 				continue // removed since
 			} else if err != nil {
 				return false, err
 			}
 		}
-		if more, err := s.print([]byte(x.Key), value); err != nil || !more {
+		if more, err := s.print(key, value); err != nil || !more {
 			return false, err
 		}
 	}
