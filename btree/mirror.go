@@ -77,10 +77,20 @@ func (c *Client) conclude(err error) {
 	x.open = false
 }
 
-// unreached returns an error if what an attempt before this one was to change may show at what serves now.
+// unreached returns an error if what an attempt before this one was to change may show at what serves now: also if the key is on another part by now. b are the backups of the part.
 func (c *Client) unreached(part int, b *memory.Backups) error {
 	x := &c.mirrored.partly
-	if x.part != part || c.mirrored.settling || !x.trace.Shows(b) {
+	if c.mirrored.settling || x.trace.None() {
+		return nil
+	}
+	if x.part != part { // a split may have taken the key there, from where others have seen and changed it
+		other, err := c.t.h.Parts[x.part].Region.Backups(c.port)
+		if err != nil {
+			return err
+		}
+		b = &other
+	}
+	if !x.trace.Shows(b) {
 		return nil
 	}
 	c.uncertain = true
@@ -152,7 +162,7 @@ func (c *Client) covered(value ptr) error {
 func (c *Client) mirror(p ptr, b []byte, w word, after ...fabric.Op) error {
 	x := &c.mirrored
 	if x.all = false; !c.t.h.Parts[p.node()].Replicated() {
-		return nil
+		return c.unreached(p.node(), nil)
 	}
 	backups, err := c.writable(p.node())
 	if err == nil {

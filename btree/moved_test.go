@@ -139,3 +139,59 @@ func TestChangeThatShowsAtALaterPrimary(t *testing.T) {
 		}
 	}
 }
+
+// A put has reached one of two backups of a leaf, and is to be begun again. The one that it has reached serves meanwhile, others have seen the put there and changed it, and a split has taken the key to another memory node:
+// the put is not made once more there.
+func TestChangeThatShowsAtALaterPrimaryOfAnotherPart(t *testing.T) {
+	moved := 0
+	for i := range 20 {
+		w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 2, 1<<20, 2, 3)
+		p := fabrictest.NewGoingOver(w.port(0))
+		l := &relocking{losing: losing{attaching{cas.New(p, cas.Config{Plain: true}), w.cns[0]}}}
+		c, err := w.open(0, w.tiny()).Client(l)
+		wantErr(t, "client", err, nil)
+		for i := range 20 {
+			wantErr(t, "put", c.Put(fmt.Appendf(nil, "%c0", 'A'+i), []byte("1")), nil)
+		}
+		d := w.client(1, w.open(1, w.tiny()))
+		key := fmt.Appendf(nil, "%c0", 'A'+i)
+		at := func() int {
+			d.search.begin(0, key, false, true)
+			wantErr(t, "seek", d.seek(&d.search, &d.n, d.leaf), nil)
+			wantErr(t, "unlock", d.unlock(nil), nil)
+			return d.n.self.node()
+		}
+		wantErr(t, "put", c.Put(key, []byte("1")), nil)
+		if at() != 0 {
+			continue
+		}
+		goesOn := false
+		p.Chain, p.When = 1, fabrictest.Executed
+		p.Over = func() {
+			wantErr(t, "promote", w.c.PromoteTo(w.mns[0], 1), nil)
+			l.before = func() {
+				w.c.KillMN(1)
+				wantErr(t, "attach", d.l.Port().Reattach(w.mns[0], w.cns[1].MemoryEpoch(w.mns[0])), nil)
+				if v, err := d.Get(key); string(v) != "2" {
+					t.Errorf("%s: it does not show: %q, %v", key, v, err)
+				}
+				wantErr(t, "put", d.Put(key, []byte("3")), nil)
+				for j := '9'; j > '0' && at() == 0; j-- {
+					_ = d.Put(fmt.Appendf(nil, "%c%c", 'A'+i-1, j), []byte("1"))
+				}
+				goesOn = at() == 1
+			}
+		}
+		err = c.Put(key, []byte("2"))
+		if goesOn {
+			moved++
+			v, gerr := d.Get(key)
+			if !errors.Is(err, fabric.ErrUnknownOutcome) || string(v) != "3" {
+				t.Errorf("%s: put: %v; %q, %v", key, err, v, gerr)
+			}
+		}
+	}
+	if moved == 0 {
+		t.Error("no key has moved")
+	}
+}
