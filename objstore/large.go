@@ -344,9 +344,7 @@ func (c *Client) putList(k *work, now uint32, d *decision) error {
 	k.list = true
 	n := c.outList(d.up, d.head[:d.up.l.headLen])
 	h := header{access: access{second: now}, expiry: d.change.expiry(), flags: d.change.Flags, valueLen: uint32(n - headerSize - uint64(len(k.key)))}
-	err = c.storeObject(k, &h, to, c.out[:n])
-	c.conclude(d.up, err, k.unknown)
-	return err
+	return c.storeObject(k, &h, to, c.out[:n])
 }
 
 // lookupUpdate finds the object for Update. Apply is not called while too few copies are in sync for a change.

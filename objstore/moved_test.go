@@ -1,6 +1,7 @@
 package objstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -160,5 +161,46 @@ func TestChangeOfWhichABackupSaysNothing(t *testing.T) {
 		p.Chain = 1
 		wantErr(t, "append", c.Append(b("k"), b("x")), fabric.ErrUnknownOutcome)
 		wantValue(t, w.client(1, w.open(1, w.config())), "k", "1x")
+	}
+}
+
+// An update that puts a value in segments has reached one of two backups when the other serves. Before it is begun again another client changes the object: what was uploaded can still be put.
+func TestUpdateWithAnUploadThatIsBegunAgain(t *testing.T) {
+	large := bytes.Repeat([]byte("large"), 3000)
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 2, 3)
+	cfg := w.config()
+	cfg.MaxValue, cfg.Segment = 20000, 4096
+	p := fabrictest.NewGoingOver(w.port(0))
+	l := &relocking{losing: losing{cas.New(p, cas.Config{}), w.cns[0]}}
+	c, err := w.open(0, cfg).Client(l)
+	wantErr(t, "client", err, nil)
+	d := w.client(1, w.open(1, cfg))
+	update := func() error {
+		up, err := c.Upload(b("k"), 10, len(large))
+		wantErr(t, "upload", err, nil)
+		n, _ := up.Segments()
+		for i := range n {
+			from, n := up.Span(i)
+			wantErr(t, "write", c.Write(up, i, large[from:from+n]), nil)
+		}
+		p.Chain = 1
+		return c.Update(b("k"), Update{Apply: func(*Object) Change { return Change{Action: Put, Value: large[:10], Upload: up} }})
+	}
+	p.When, p.Over = fabrictest.Executed, func() {}
+	wantErr(t, "update", update(), nil) // the first chain to a backup of the next is that of its list
+	wantErr(t, "set", d.Set(b("k"), b("1"), Options{}), nil)
+	p.Over = func() {
+		wantErr(t, "promote", w.c.PromoteTo(w.mns[0], 1), nil)
+		l.before = func() {
+			wantErr(t, "attach", d.port.Reattach(w.mns[0], w.cns[1].MemoryEpoch(w.mns[0])), nil)
+			wantErr(t, "set", d.Set(b("k"), b("d"), Options{}), nil)
+		}
+	}
+	wantErr(t, "update that is begun again", update(), nil)
+	if l.before != nil {
+		t.Error("it was not begun again")
+	}
+	if _, v, err := d.GetTo(b("k"), nil); err != nil || !bytes.Equal(v, large) {
+		t.Errorf("%d bytes, %v", len(v), err)
 	}
 }

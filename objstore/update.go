@@ -98,6 +98,9 @@ func (c *Client) updateOnce(key []byte, u *Update, d *decision) (again bool, err
 	defer c.endChange()
 	c.trimBoth()
 	err = c.outlast(&k, func() (err error) { again, err = c.decideOnce(&k, u, d); return err })
+	if !again {
+		c.conclude(d.up, err, k.unknown)
+	}
 	return again, err
 }
 
@@ -109,12 +112,15 @@ func (c *Client) decideOnce(k *work, u *Update, d *decision) (again bool, err er
 	if d.stands(k) {
 		return false, c.putList(k, c.now(), d)
 	}
-	if d.up != nil && d.own {
+	switch {
+	case d.up != nil && d.own && !k.trace.None():
+		d.up.ended = true // its segments stay: a backup may have the list
+	case d.up != nil && d.own:
 		d.up.ended = true
 		c.s.uploads.end(d.up.l.ref(0))
 		c.discardSegments(&d.up.l, -1)
-		d.up = nil
 	}
+	d.up = nil
 	o := &c.object
 	*o = Object{Clock: c.Clock(), Token: c.hold.Token}
 	o.Now = uint32(o.Clock / fabric.Second)
