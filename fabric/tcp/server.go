@@ -242,15 +242,17 @@ func (s *MemoryServer) enter(g *guest) (r reply, take func(*stream), err error) 
 	if err := s.refusal(x, g); err != nil {
 		return r, nil, err
 	}
+	r.known = l != nil // else what of it was executed is not remembered
 	if l == nil {
-		l = &served{laneKey: key, executed: uint32(g.number), first: uint32(g.number)} // nothing was
+		l = &served{laneKey: key, executed: uint32(g.number), first: uint32(g.number)}
 		s.lanes[key] = l
 	}
+	l.over = false
 	if err := l.follows(uint32(g.number)); err != nil {
 		return r, nil, err
 	}
 	conn := newLaneConn(s, x, l, uint32(g.number))
-	r.known, r.number = true, uint64(l.executed)
+	r.number = uint64(l.executed)
 	conn.tag, conn.key = uint32(g.number>>32), r.key
 	if key.target != (target{}) && conn.tag != 0 {
 		s.riders.Store(conn.rider(), conn)
