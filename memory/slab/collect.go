@@ -1,12 +1,10 @@
 package slab
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/bits"
-	"slices"
 
 	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/memory"
@@ -171,51 +169,16 @@ func (h *Heap) giveLists(w *Worker, but int) error {
 	if _, err := h.resume(w, 0); err != nil {
 		return err
 	}
+	var batch [Batch]uint64
 	for class := range h.lists {
 		for class != but {
-			items := h.drain(uint8(class))
-			if len(items) == 0 {
+			n := h.Drain(uint8(class), &batch)
+			if n == 0 {
 				break
 			}
-			if err := h.giveDense(w, uint8(class), items); err != nil {
+			if err := h.giveBack(w, uint8(class), batch[:n]); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// mostDrained is how many blocks are taken out of a list to be given back.
-const mostDrained = 4096
-
-// drain takes many blocks out of the list of a class.
-func (h *Heap) drain(class uint8) (items []uint64) {
-	var batch [Batch]uint64
-	for n := 1; n > 0 && len(items) < mostDrained; {
-		n = h.Drain(class, &batch)
-		items = append(items, batch[:n]...)
-	}
-	return items
-}
-
-// giveDense gives any number of blocks back: as many in a chain as have their free bits in the words that it has room for, so that neighbours take few round trips. If it fails, they
-// stay this compute node's.
-func (h *Heap) giveDense(w *Worker, class uint8, items []uint64) error {
-	slices.SortFunc(items, func(a, b uint64) int { return cmp.Compare(Off64(a), Off64(b)) })
-	for len(items) > 0 {
-		n, words := 0, 0
-		for ; n < len(items); n++ {
-			if n > 0 && Off64(items[n])/64 == Off64(items[n-1])/64 {
-				continue
-			}
-			if words++; words > len(w.ops)-giveOps {
-				break
-			}
-		}
-		err := h.giveBack(w, class, items[:n])
-		if items = items[n:]; err != nil {
-			h.Keep(w, class, items)
-			return err
 		}
 	}
 	return nil

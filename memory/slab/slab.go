@@ -469,10 +469,7 @@ func (h *Heap) posted(w *Worker, class uint8, items []uint64, k, n int, keep boo
 	return fmt.Errorf("slab: free bits: %w", err)
 }
 
-// giveOps is how many operations Give has in a chain besides those on free bits, one for each word of these.
-const giveOps = 3
-
-// Give gives blocks back to the memory node: up to a batch, or those of as many words of free bits as a chain has room for. If it fails, they stay this compute node's.
+// Give gives up to a batch of blocks back to the memory node. If it fails, they stay this compute node's.
 func (h *Heap) Give(w *Worker, class uint8, items []uint64) error {
 	if len(items) == 0 {
 		return nil
@@ -485,7 +482,7 @@ func (h *Heap) Give(w *Worker, class uint8, items []uint64) error {
 	w.ops[k] = fabric.FAA(line, uint64(len(items)))
 	w.ops[k+1] = fabric.Store(line.Add(8*(1+w.Port.Rand()%lineHints)), Off64(items[0]))
 	w.ops[k+2] = fabric.FAA(h.lineAt(h.cfg.Classes), uint64(len(items)))
-	return h.posted(w, class, items, k, k+giveOps, false)
+	return h.posted(w, class, items, k, k+3, false)
 }
 
 // RunSize returns the bytes of the runs of blocks of a size: whole pages of which little is left over.

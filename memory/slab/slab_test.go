@@ -24,10 +24,7 @@ const (
 	lines = 0x3000 // of the entry's memory
 )
 
-func newWorld(t *testing.T, cns int) *world { return newWorldOf(t, cns, size) }
-
-// newWorldOf is newWorld with so much memory.
-func newWorldOf(t *testing.T, cns int, size uint64) *world {
+func newWorld(t *testing.T, cns int) *world {
 	w := &world{t: t, c: sim.New(sim.Config{NIC: sim.Ideal(), Late: sim.LateDrop})}
 	t.Cleanup(func() { w.c.Close() })
 	mn := w.c.AddMN(size)
