@@ -29,7 +29,7 @@ func (n *lapsing) Open() (fabric.Port, error) {
 func (n *lapsing) Leased() bool { return !n.lapsed.Load() }
 
 // cutOffGuard opens a cluster of a node that can lapse, which looks often, and a lock that is held there.
-func cutOffGuard(t *testing.T) (*lapsing, *mn.Node, Guard) {
+func cutOffGuard(t *testing.T, every time.Duration) (*lapsing, *mn.Node, Guard) {
 	t.Helper()
 	o := shm.Options{Name: "cut", Dir: t.TempDir(), Size: 64 << 20, Sparse: true}
 	srv, err := shm.Serve(o)
@@ -51,7 +51,7 @@ func cutOffGuard(t *testing.T) (*lapsing, *mn.Node, Guard) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.watches.every = 10 * time.Millisecond
+	c.watches.every = every
 	l, err := c.Locks(t.Context(), "l", 1)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func cutOffGuard(t *testing.T) (*lapsing, *mn.Node, Guard) {
 
 // A guard is notified when its process can neither keep its lease nor reach the lock's memory node, and not when it can do one of both.
 func TestGuardCutOff(t *testing.T) {
-	n, m, g := cutOffGuard(t)
+	n, m, g := cutOffGuard(t, 10*time.Millisecond)
 	const looks = 60 * time.Millisecond
 	lost := g.Lost()
 	n.lapsed.Store(true)
@@ -91,10 +91,10 @@ func TestGuardCutOff(t *testing.T) {
 
 // A guard is notified when its process cannot keep its lease, and has no room for a client to ask the memory node with; not while it has its lease.
 func TestGuardCutOffWithoutRoom(t *testing.T) {
-	n, _, g := cutOffGuard(t)
+	n, _, g := cutOffGuard(t, 100*time.Millisecond)
 	lost := g.Lost()
 	n.full.Store(true)
-	time.Sleep(30 * time.Millisecond)
+	time.Sleep(300 * time.Millisecond)
 	if isClosed(lost) || n.asked.Load() > 0 {
 		t.Errorf("the lease lasts: lost is %v, %d clients were opened", isClosed(lost), n.asked.Load())
 	}

@@ -42,7 +42,7 @@ type Guards struct {
 // it holds at a time, never wait for each other in a circle. A session that already holds another lock
 // needs an order of its own, and a ctx with a deadline. A lock that is named twice is
 // acquired once, exclusively if one of the two is exclusive, and with the shorter timeout. Timeouts of all run from the call on, however often locks are acquired again: the longest
-// bounds the call, unless a Want has none.
+// bounds the waits for locks, unless a Want has none. A memory node that is being replaced when the call begins is waited for as long as ctx allows.
 func (s *Session) LockAll(ctx context.Context, wants ...Want) (Guards, error) {
 	var g Guards
 	for _, w := range wants {

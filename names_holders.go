@@ -96,17 +96,14 @@ func (x *Names) recorded(ctx context.Context) (list []Holder, err error) {
 		return nil, err
 	}
 	members, _ := x.c.node.Fabric().(fabric.Members)
-	keys, down := recordKeys(ctx, st)
-	if down != nil && !errors.Is(down, fabric.ErrNodeDown) {
-		return nil, down
-	}
+	keys, missed := recordKeys(ctx, st)
 	for _, key := range keys {
 		h, err := holder(ctx, st, key)
 		if errors.Is(err, objstore.ErrNotFound) {
 			continue // released since
 		}
 		if err != nil {
-			return list, err
+			return list, errors.Join(missed, err)
 		}
 		if members != nil && members.Incarnation(h.Node) != h.incarnation {
 			sweep(ctx, st, h.key)
@@ -114,14 +111,14 @@ func (x *Names) recorded(ctx context.Context) (list []Holder, err error) {
 		}
 		list = append(list, h)
 	}
-	return list, down
+	return list, missed
 }
 
 // mostSkim bounds the bytes that are read at a time, while others wait for the session.
 const mostSkim = 1 << 20
 
-// recordKeys returns the keys of a store of records. If memory nodes are down, which is the error then, they are those of the others.
-func recordKeys(ctx context.Context, st *Store) (keys [][]byte, down error) {
+// recordKeys returns the keys of a store of records. With an error they are what could be read: of the memory nodes that are not down, or up to what failed.
+func recordKeys(ctx context.Context, st *Store) (keys [][]byte, missed error) {
 	perNode, _ := st.Buckets()
 	for next := uint64(0); next < st.AllBuckets(); {
 		err := st.Use(ctx, func(k *objstore.Client) (err error) {
@@ -132,13 +129,13 @@ func recordKeys(ctx context.Context, st *Store) (keys [][]byte, down error) {
 			return err
 		})
 		if errors.Is(err, fabric.ErrNodeDown) {
-			down = err
+			missed = err
 			next = (next/perNode + 1) * perNode
 		} else if err != nil {
-			return keys, err
+			return keys, errors.Join(missed, err)
 		}
 	}
-	return keys, down
+	return keys, missed
 }
 
 // sweepWait bounds how long the record of a process that has ended is tried to be removed. The next call does it as well.

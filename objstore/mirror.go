@@ -59,7 +59,12 @@ func (c *Client) mirrorTo(b *memory.Backups, n *handle.Part, bucket fabric.Addr,
 	for i := range blocks {
 		ops = append(ops, fabric.Write(m.at[i], m.block(i, c.s.slotsLen())))
 	}
-	err = b.Write(ops, len(before))
+	return c.writeBackups(b, n, bucket, ops, len(before))
+}
+
+// writeBackups has the backups execute operations on a bucket, of which the first change nothing that anything leads to, and notes it if some may have them and others not.
+func (c *Client) writeBackups(b *memory.Backups, n *handle.Part, bucket fabric.Addr, ops []fabric.Op, harmless int) (begun bool, err error) {
+	err = b.Write(ops, harmless)
 	if begun = err == nil || errors.Is(err, fabric.ErrUnknownOutcome); begun && err != nil {
 		c.unsettle(n, bucket)
 	}
@@ -126,15 +131,32 @@ func (c *Client) read(k *work) []byte {
 
 // mirrorChange is mirror for the change of a key's operation. If it fails, it releases the lock, with nothing changed at the primary.
 func (c *Client) mirrorChange(k *work, before []fabric.Op, x slotChange) (begun bool, err error) {
+	return c.mirrorWork(k, func(b *memory.Backups) (bool, error) { return c.mirrorTo(b, k.n, k.bucket, c.read(k), before, x) })
+}
+
+// mirrorRefreshed is mirrorChange for the one operation that gives an object another expiry.
+func (c *Client) mirrorRefreshed(k *work, ops []fabric.Op) error {
+	_, err := c.mirrorWork(k, func(b *memory.Backups) (bool, error) {
+		if err := b.Require(); err != nil {
+			return false, err
+		}
+		return c.writeBackups(b, k.n, k.bucket, ops, 0)
+	})
+	return err
+}
+
+// mirrorWork has the backups execute what write says for a key's operation.
+func (c *Client) mirrorWork(k *work, write func(b *memory.Backups) (begun bool, err error)) (begun bool, err error) {
 	c.backups, err = k.n.Region.Backups(c.port)
 	b := &c.backups
 	if k.term, k.epoch = b.Term(), b.Epoch(); err == nil {
-		if begun, err = c.unreached(k, b); err == nil {
-			begun, err = c.mirrorTo(b, k.n, k.bucket, c.read(k), before, x)
-		}
-		k.mirrored = c.port.Now()
+		begun, err = c.unreached(k, b)
 	}
-	if k.begun = begun; err != nil {
+	if err == nil {
+		begun, err = write(b)
+	}
+	k.begun, k.mirrored = begun, c.port.Now()
+	if err != nil {
 		c.hold.Handoff = nil // of what it was to be
 		err = c.failed(k, fmt.Errorf("objstore: %w", err))
 	}
@@ -179,29 +201,6 @@ func (c *Client) releaseRefreshed(k *work, ops []fabric.Op) error {
 		return fmt.Errorf("objstore: %w", err)
 	}
 	return nil
-}
-
-// mirrorRefreshed is mirrorChange for that operation.
-func (c *Client) mirrorRefreshed(k *work, ops []fabric.Op) (err error) {
-	c.backups, err = k.n.Region.Backups(c.port)
-	b := &c.backups
-	k.term, k.epoch, k.begun = b.Term(), b.Epoch(), false
-	if err == nil {
-		k.begun, err = c.unreached(k, b)
-	}
-	if err == nil {
-		err = b.Require()
-	}
-	if err == nil {
-		err = b.Write(ops, 0)
-		if k.begun = err == nil || errors.Is(err, fabric.ErrUnknownOutcome); k.begun && err != nil {
-			c.unsettle(k.n, k.bucket)
-		}
-	}
-	if k.mirrored = c.port.Now(); err != nil {
-		err = c.failed(k, fmt.Errorf("objstore: %w", err))
-	}
-	return err
 }
 
 // unlessReplaced returns the error of a read without the lock, or nil if another memory node may take the place of the one that was to answer: the lock waits for

@@ -41,7 +41,7 @@ const skimSlots = fabric.MaxChain - 1
 const skimLooks = 10
 
 // Skim calls f with the objects in the buckets from one on, of all memory nodes one after the other, and returns the bucket to go on with: [Store.AllBuckets] at the end. It
-// goes on until f has returned false, to the end of that bucket, or it has read most bytes: at least a bucket. It takes no lock but that of a bucket that changes at each of ten looks, and of an object it
+// goes on until f has returned false, to the end of that bucket, or it has read most bytes: at least a bucket. It takes no lock but that of a bucket that changes at each of ten looks, or of each in use where READs of a chain may be exchanged, and of an object it
 // reads some hundred bytes; those that have expired it leaves out, and segments. Keys are there or not at different moments: one that is there all the time f gets, however the objects of its bucket change. f must not use the client.
 func (c *Client) Skim(from, most uint64, f func(*Brief) (more bool)) (next uint64, err error) {
 	if err := c.session.Begin(); err != nil {

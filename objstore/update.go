@@ -112,13 +112,12 @@ func (c *Client) decideOnce(k *work, u *Update, d *decision) (again bool, err er
 	if d.stands(k) {
 		return false, c.putList(k, c.now(), d)
 	}
-	switch {
-	case d.up != nil && d.own && !k.trace.None():
-		d.up.ended = true // its segments stay: a backup may have the list
-	case d.up != nil && d.own:
+	if d.up != nil && d.own {
 		d.up.ended = true
-		c.s.uploads.end(d.up.l.ref(0))
-		c.discardSegments(&d.up.l, -1)
+		if k.trace.None() { // else its segments stay: a backup may have the list
+			c.s.uploads.end(d.up.l.ref(0))
+			c.discardSegments(&d.up.l, -1)
+		}
 	}
 	d.up = nil
 	o := &c.object

@@ -190,23 +190,29 @@ func TestPrimaryEnds(t *testing.T) {
 	}
 }
 
-// Rule 1. A WRITE to the backup waits in a socket while the backup is promoted: it comes to nothing.
-func TestLateWriteToBackup(t *testing.T) {
-	g := newGroup(t)
+// stall has the backup stand still with an operation that has been posted to it: until the exec of its connection is unlocked.
+func (g *group) stall(op fabric.Op) (conn *laneConn, pending fabric.Pending) {
+	g.t.Helper()
 	g.backupDo(fabric.Store(peertest.Word, 1)) // there is a lane
 	rep := g.port.(fabric.Replicator)
 	r, err := rep.Replicas(0)
 	if err != nil {
-		t.Fatal(err)
+		g.t.Fatal(err)
 	}
 	x := g.now()
-	conn := g.b.connOf(t, laneKey{g.n.Own.Incarnation, 0, target{id: 0, replica: x.Replicas[1].Number, epoch: x.Epoch}})
-	conn.exec.Lock() // the process stands still
-	pending, err := rep.PostBackup(&r, 0, []fabric.Op{fabric.Store(peertest.Word, 5)})
-	if err != nil {
-		t.Fatal(err)
+	conn = g.b.connOf(g.t, laneKey{g.n.Own.Incarnation, 0, target{id: 0, replica: x.Replicas[1].Number, epoch: x.Epoch}})
+	conn.exec.Lock()
+	if pending, err = rep.PostBackup(&r, 0, []fabric.Op{op}); err != nil {
+		g.t.Fatal(err)
 	}
-	g.wish(member.Promote, x.Replicas[1].Host)
+	return conn, pending
+}
+
+// Rule 1. A WRITE to the backup waits in a socket while the backup is promoted: it comes to nothing.
+func TestLateWriteToBackup(t *testing.T) {
+	g := newGroup(t)
+	conn, pending := g.stall(fabric.Store(peertest.Word, 5))
+	g.wish(member.Promote, g.now().Replicas[1].Host)
 	time.Sleep(50 * time.Millisecond)
 	conn.exec.Unlock() // it goes on
 	if err := g.port.Wait(pending); !fabric.Refused(err) {
@@ -228,15 +234,7 @@ func TestExecutedAtABackup(t *testing.T) {
 	for _, then := range []string{"", "promoted", "ended"} {
 		for _, op := range []fabric.Op{fabric.Store(peertest.Word, 5), fabric.FAA(peertest.Word, 4)} {
 			g := newGroup(t)
-			g.backupDo(fabric.Store(peertest.Word, 1)) // there is a lane
-			rep := g.port.(fabric.Replicator)
-			r, err := rep.Replicas(0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			x := g.now()
-			key := laneKey{g.n.Own.Incarnation, 0, target{id: 0, replica: x.Replicas[1].Number, epoch: x.Epoch}}
-			conn := g.b.connOf(t, key)
+			conn, pending := g.stall(op)
 			var l *lane
 			g.n.Mu.Lock()
 			for m := range g.n.Remotes {
@@ -245,12 +243,7 @@ func TestExecutedAtABackup(t *testing.T) {
 				}
 			}
 			g.n.Mu.Unlock()
-			l.lead.Lock() // it is not connected anew
-			conn.exec.Lock()
-			pending, err := rep.PostBackup(&r, 0, []fabric.Op{op})
-			if err != nil {
-				t.Fatal(err)
-			}
+			l.lead.Lock()                     // it is not connected anew
 			time.Sleep(20 * time.Millisecond) // it has come
 			l.mu.Lock()
 			l.broke(l.conn.Load(), ErrLost)
@@ -258,7 +251,7 @@ func TestExecutedAtABackup(t *testing.T) {
 			conn.exec.Unlock()
 			peertest.Await(t, "it is executed", func() bool { return g.word(g.b) == 5 })
 			if then != "" {
-				g.wish(member.Promote, x.Replicas[1].Host)
+				g.wish(member.Promote, g.now().Replicas[1].Host)
 				peertest.Await(t, "the lane ends", func() bool { return l.ctx.Err() != nil })
 			}
 			if then == "ended" {

@@ -76,7 +76,7 @@ func (c *conn) list(list []stat) {
 // general are the statistics that stats without an argument answers with: memcached's names in its order. What this server does not have is zero.
 func (c *conn) general() ([]stat, error) {
 	h := c.srv.home.Load()
-	u, err := c.srv.home.Load().usage()
+	u, err := h.usage()
 	if err != nil {
 		return nil, err
 	}

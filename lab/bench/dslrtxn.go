@@ -603,7 +603,11 @@ func judgeLeases(order string, rows Rows, rates []float64) (claims []Claim) {
 		if len(of) < 3 && !slices.ContainsFunc(of, func(r Row) bool { return r.Metrics["mops"].N > 1 }) { // a quick run: one of its two leases must be best
 			among = nil
 		}
-		note, part := fmt.Sprintf("a warehouse recovers by chance, and is lost again with its next failure. Clients that wait for a lock of one that has failed hold others, whose leases end meanwhile, and so on: with a lease of 500 us there are %s resets for each failure. Transactions commit also if a lease has ended, for most take longer. ", Figure(at(500).Value("resets")/at(500).Value("failures")))+
+		resets := ""
+		if failures := at(500).Value("failures"); failures > 0 { // not in a quick run
+			resets = fmt.Sprintf(": with a lease of 500 us there are %s resets for each failure", Figure(at(500).Value("resets")/failures))
+		}
+		note, part := fmt.Sprintf("a warehouse recovers by chance, and is lost again with its next failure. Clients that wait for a lock of one that has failed hold others, whose leases end meanwhile, and so on%s. Transactions commit also if a lease has ended, for most take longer. ", resets)+
 			inWords(of, letterDSLR, "lease_us", "mops")+"; "+inWords(of, letterDSLR, "lease_us", "expired_pct"), order+fmt.Sprintf("%g %% fail: ", 100*rate)
 		if len(strict) > 0 {
 			note += "; with 0.1 % " + inWords(strict, "dslr", "lease_us", "mops")
