@@ -46,7 +46,7 @@ func newLosers(t *testing.T, c *declock.Cluster) *losers {
 // used calls an operation until it does not report a loss of memory any more, and returns whether it has.
 func (x *losers) used(what string, f func(ctx context.Context) error) (lost bool) {
 	x.t.Helper()
-	for until := time.Now().Add(time.Minute); ; lost = true {
+	for until := time.Now().Add(patience); ; lost = true {
 		err := f(x.t.Context())
 		if err == nil || !errors.Is(err, declock.ErrMemoryLost) && !errors.Is(err, fabric.ErrNodeDown) || time.Now().After(until) {
 			if err != nil {

@@ -20,7 +20,7 @@ type peer struct {
 
 func (x *stand) peer() peer {
 	x.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := declock.Open(ctx, x.address)
 	if err != nil {

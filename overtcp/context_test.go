@@ -116,7 +116,7 @@ func stop(t *testing.T, p *os.Process) {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(patience); time.Now().Before(limit); time.Sleep(time.Millisecond) {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid))
 		run := slices.DeleteFunc(threads, func(name string) bool {
 			b, err := os.ReadFile(name)
@@ -127,14 +127,14 @@ func stop(t *testing.T, p *os.Process) {
 			return
 		}
 	}
-	t.Fatal("not within a minute: the process stands still")
+	t.Fatal("not in time: the process stands still")
 }
 
 // again acquires the lock and changes the store, as soon as that is possible.
 func again(t *testing.T, k *client) {
 	t.Helper()
 	var err error
-	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
+	for limit := time.Now().Add(patience); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
 		var g declock.Guard
 		if g, err = k.s.Lock(context.Background(), k.locks.At(0)); err == nil {
 			err = errors.Join(g.Unlock(), k.cache.Set([]byte("key 1"), []byte("value 1"), objstore.Options{}))
@@ -143,7 +143,7 @@ func again(t *testing.T, k *client) {
 			return
 		}
 	}
-	t.Errorf("not within a minute: %v", err)
+	t.Errorf("not in time: %v", err)
 }
 
 // etcd takes connections and answers nothing: Open returns when its context ends, with a password too.

@@ -113,7 +113,7 @@ func (x *stand) openBehind() *cutNode {
 	listen := l.Addr().String()
 	l.Close()
 	k := &cutNode{in: newLink(x.t, listen)}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if k.c, err = declock.Open(ctx, fmt.Sprintf("%s&listen=%s&advertise=%s", x.address, listen, k.in.l.Addr())); err != nil {
 		x.t.Fatal(err)

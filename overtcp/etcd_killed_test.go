@@ -195,7 +195,7 @@ func TestKilledEtcd(t *testing.T) {
 	cancel()
 	startEtcd(t, dir)
 	pass()
-	bounded, cancel := context.WithTimeout(ctx, time.Minute)
+	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s, err := o.Members(bounded)
 	if err != nil {

@@ -231,7 +231,7 @@ func (x *lease) note(format string, args ...any) {
 
 func (x *lease) state() *member.State {
 	x.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	s, err := x.o.Members(ctx)
 	if err != nil {
@@ -246,20 +246,20 @@ func (x *lease) state() *member.State {
 // await waits until etcd shows something.
 func (x *lease) await(what string, ok func(*member.State) bool) {
 	x.Helper()
-	for limit := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		s := x.state()
 		if ok(s) {
 			return
 		}
 		if time.Now().After(limit) {
-			x.Fatalf("not within a minute: %s: %+v", what, *s)
+			x.Fatalf("not in time: %s: %+v", what, *s)
 		}
 	}
 }
 
 // start makes this process a compute node (once more) that works.
 func (x *lease) start() (*traffic, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := declock.Open(ctx, x.direct)
 	if err != nil {
@@ -386,7 +386,7 @@ func (x *lease) round(stopped bool) bool {
 		return false
 	}
 	before2 := f.locked.Load()
-	for limit := time.Now().Add(time.Minute); f.locked.Load() < before2+20 && !x.troubled.Load(); time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(patience); f.locked.Load() < before2+20 && !x.troubled.Load(); time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			x.note("the node that joined gets no lock")
 			break

@@ -242,7 +242,7 @@ func TestLargeValuesKilled(t *testing.T) {
 	x := newReplicas(t)
 	l := &largeLoad{replicas: x}
 	l.own, _ = open(t, x.address)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var err error
 	if l.st, err = openLarge(ctx, l.own); err != nil {
@@ -303,7 +303,7 @@ func (l *largeLoad) takenBack(ctx context.Context) {
 			}
 		}
 	}
-	for until := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	for until := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		var r *objstore.Report
 		err := l.st.Use(ctx, func(c *objstore.Client) (err error) {
 			r, err = c.Check(objstore.CheckOptions{Backups: true})

@@ -79,7 +79,7 @@ func TestTreeLoadKilled(t *testing.T) {
 	t.Parallel()
 	x := newReplicas(t)
 	c, s := open(t, x.address)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	whole, none, begun := 0, 0, 0
 	for round := range *failovers + 1 {

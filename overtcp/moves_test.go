@@ -18,7 +18,7 @@ import (
 // move makes planned moves, as "declock mn" does.
 func (x *replicas) move(next func(*member.State) (member.Step, error)) {
 	x.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := x.options.Membership().Coordinator(ctx)
 	if err != nil {

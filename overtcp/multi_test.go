@@ -98,7 +98,7 @@ func TestBatchesInFewRoundTrips(t *testing.T) {
 	l.Close()
 	address := fmt.Sprintf("tcp://%s/test?insecure=true&dead-after=10s&listen=", filepath.Join(dir, "etcd.sock"))
 	startSelf(t, memoryEnv+"="+address+listen+"&advertise="+network.proxy(t, listen))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c, err := declock.Open(ctx, address+"127.0.0.1:0")
 	if err != nil {

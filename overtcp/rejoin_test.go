@@ -75,7 +75,7 @@ type client struct {
 
 func (x *stand) open() *client {
 	x.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	k := &client{}
 	var err error
@@ -121,7 +121,7 @@ func (x *stand) lock(k *client) declock.Guard {
 // usable waits until an operation is possible again.
 func (x *stand) usable(k *client) {
 	x.t.Helper()
-	for limit := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for limit := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		_, err := k.cache.Get([]byte("key 0"))
 		switch {
 		case err == nil:
@@ -129,7 +129,7 @@ func (x *stand) usable(k *client) {
 		case !errors.Is(err, fabric.ErrNodeDown) && !errors.Is(err, fabric.ErrStaleEpoch) && !errors.Is(err, fabric.ErrUnknownOutcome):
 			x.t.Fatal(err)
 		case time.Now().After(limit):
-			x.t.Fatalf("not within a minute: %v", err)
+			x.t.Fatalf("not in time: %v", err)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (x *stand) await(what string, ok func(mns, cns int) bool) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	for limit := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for limit := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		s, err := o.Members(ctx)
 		cancel()
@@ -167,7 +167,7 @@ func (x *stand) await(what string, ok func(mns, cns int) bool) {
 			return
 		}
 		if time.Now().After(limit) {
-			x.t.Fatalf("not within a minute: %s: %+v, %v", what, s, err)
+			x.t.Fatalf("not in time: %s: %+v, %v", what, s, err)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func (x *stand) told(g declock.Guard) {
 		if l.Token != g.Token() || !errors.Is(l.Err, lock.ErrLost) && !errors.Is(l.Err, fabric.ErrFenced) {
 			x.t.Errorf("told of %+v, held %#x", l, g.Token())
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		x.t.Error("no client was notified that the lock is lost")
 	}
 	if err := g.Unlock(); !errors.Is(err, lock.ErrLost) {
@@ -206,7 +206,7 @@ func TestMemoryNodeStoppedForLongerThanItsLease(t *testing.T) {
 		}
 		x.await("it is back", func(mns, cns int) bool { return mns == 1 && cns == 1 })
 		// The first user finds out that it has restarted.
-		for limit := time.Now().Add(time.Minute); len(x.lost) == 0 && time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
+		for limit := time.Now().Add(patience); len(x.lost) == 0 && time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
 			other, err := k.c.Session()
 			if err != nil {
 				t.Fatal(err)

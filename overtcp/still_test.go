@@ -104,7 +104,7 @@ func TestComputeNodesStandStill(t *testing.T) {
 			t.Fatal(err)
 		}
 		others.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			if _, err := s.Lock(ctx, locks.At(i)); err != nil {
 				t.Errorf("lock %d: %v", i, err)

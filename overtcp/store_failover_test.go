@@ -84,7 +84,7 @@ func (l *storeLoad) end() (ops []storeOp) {
 		}
 		ops = append(ops, some...)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for number := range failoverNumbers {
 		ops = append(ops, l.readAndDrop(ctx, number)...)

@@ -11,7 +11,7 @@ import (
 )
 
 // bulkKeys are objects that no client changes: only a copy brings them to a new backup.
-const bulkKeys = 2000
+const bulkKeys = 800
 
 func bulk(i int) (key, value []byte) {
 	return fmt.Appendf(nil, "bulk%d", i), bytes.Repeat(fmt.Appendf(nil, "%d,", i), 1+i%200)
@@ -23,9 +23,9 @@ func TestStoreRepair(t *testing.T) {
 	t.Parallel()
 	x := newReplicas(t)
 	l := newStoreLoad(x)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	s, err := l.own.Store(ctx, "bulk", declock.StoreConfig{Objects: 500, NoEvict: true}) // buckets have overflow blocks
+	s, err := l.own.Store(ctx, "bulk", declock.StoreConfig{Objects: 200, NoEvict: true}) // buckets have overflow blocks
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestTreeRepair(t *testing.T) {
 	x := newReplicas(t)
 	l := newStoreLoad(x)
 	l.trees = true
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	s, err := l.own.Tree(ctx, "bulk", declock.TreeConfig{MaxKey: 16, NodeSize: 512})
 	if err != nil {
@@ -94,7 +94,7 @@ func TestCopyProgress(t *testing.T) {
 	}
 	x.t.Cleanup(func() { c.Close() })
 	x.opened = append(x.opened, c)
-	s, err := c.Store(t.Context(), "bulk", declock.StoreConfig{Objects: 500, NoEvict: true})
+	s, err := c.Store(t.Context(), "bulk", declock.StoreConfig{Objects: 200, NoEvict: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestCopyProgress(t *testing.T) {
 	kill(t, x.mns[victim])
 	x.start(victim)
 	var seen []declock.Copying
-	for until := time.Now().Add(20 * time.Second); len(seen) < 2 && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(patience); len(seen) < 2 && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
 		set(1)
 		if k := c.Copying(); k != nil && k.Done > 0 && k.Done < k.All && (len(seen) == 0 || k.Done > seen[0].Done) {
 			seen = append(seen, *k)
