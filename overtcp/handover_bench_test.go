@@ -164,17 +164,20 @@ func countCalls(b *testing.B, pids map[string]int) (end func() map[string]float6
 		out bytes.Buffer
 	}
 	counters := map[string]*counter{}
+	ctx, cancel := context.WithCancel(context.Background())
 	for name, pid := range pids {
-		c := &counter{cmd: exec.Command("perf", "stat", "-x", ",", "-e", events, "-p", strconv.Itoa(pid))}
+		c := &counter{cmd: exec.CommandContext(ctx, "perf", "stat", "-x", ",", "-e", events, "-p", strconv.Itoa(pid))}
 		c.cmd.Stderr = &c.out
+		c.cmd.Cancel = func() error { return c.cmd.Process.Signal(os.Interrupt) }
+		c.cmd.WaitDelay = 2 * time.Second // it may not listen yet, or not at all
 		if c.cmd.Start() == nil {
 			counters[name] = c
 		}
 	}
 	return func() map[string]float64 {
+		cancel()
 		counts := map[string]float64{}
 		for name, c := range counters {
-			_ = c.cmd.Process.Signal(os.Interrupt)
 			_ = c.cmd.Wait()
 			for line := range strings.Lines(c.out.String()) { // count,unit,event,...
 				if f := strings.Split(line, ","); len(f) > 2 {
