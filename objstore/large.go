@@ -318,7 +318,8 @@ type decision struct {
 	change Change
 	head   [listHeadSize]byte
 	up     *Upload
-	own    bool // the upload is Update's
+	own    bool      // the upload is Update's
+	before []*Upload // of the user, which it has decided to put before, and backups may have
 
 	whole  []byte // what Apply is to see of the object's value, which was read without the lock, and its unique
 	wholeU uint64

@@ -140,6 +140,12 @@ func (c *Client) mirrorRefreshed(k *work, ops []fabric.Op) error {
 		if err := b.Require(); err != nil {
 			return false, err
 		}
+		// A backup may have in the slot what this operation has decided before.
+		if !k.trace.None() {
+			if begun, err := c.mirrorTo(b, k.n, k.bucket, c.read(k), nil); err != nil {
+				return begun, err
+			}
+		}
 		return c.writeBackups(b, k.n, k.bucket, ops, 0)
 	})
 	return err

@@ -204,3 +204,88 @@ func TestUpdateWithAnUploadThatIsBegunAgain(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(v), err)
 	}
 }
+
+// An update that puts another value has reached one of two backups when the other serves. Begun again, it decides that the object is to expire: where the first attempt is, it does not come back.
+func TestUpdateThatDecidesOtherwiseWhenItIsBegunAgain(t *testing.T) {
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 2, 3)
+	p := fabrictest.NewGoingOver(w.port(0))
+	p.When, p.Over = fabrictest.Executed, func() { wantErr(t, "promote", w.c.PromoteTo(w.mns[0], 1), nil) }
+	c, err := w.open(0, w.config()).Client(&losing{cas.New(p, cas.Config{Plain: true}), w.cns[0]})
+	wantErr(t, "client", err, nil)
+	wantErr(t, "set", c.Set(b("k"), b("1"), Options{}), nil)
+	p.Chain = 1
+	calls := 0
+	wantErr(t, "update", c.Update(b("k"), Update{Apply: func(*Object) Change {
+		if calls++; calls == 1 {
+			return Change{Action: Put, Value: b("2")}
+		}
+		return Change{Action: Expire, Expiry: 1000}
+	}}), nil)
+	if calls != 2 {
+		t.Fatalf("it has decided %d times", calls)
+	}
+	w.c.KillMN(1)
+	if g := w.c.Group(w.mns[0]); g.Replicas[0].ID != 2 {
+		t.Fatalf("%+v", g)
+	}
+	d := w.client(1, w.open(1, w.config()))
+	if it, err := d.Get(b("k")); err != nil || string(it.Value) != "1" || it.Expiry != 1000 {
+		t.Errorf("%q expires at %d, %v; want \"1\" at 1000", it.Value, it.Expiry, err)
+	}
+}
+
+// An update that puts an upload has reached one of two backups when the other serves. Another client touches the object, and the update, begun again, leaves it as it is: its outcome is unknown, and the upload is not given up, for
+// the backup has it, and serves next.
+func TestUploadOfAnUpdateThatShowsIsNotGivenUp(t *testing.T) {
+	large := bytes.Repeat([]byte("large"), 3000)
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 2, 3)
+	cfg := w.config()
+	cfg.MaxValue, cfg.Segment = 20000, 4096
+	p := fabrictest.NewGoingOver(w.port(0))
+	l := &relocking{losing: losing{cas.New(p, cas.Config{}), w.cns[0]}}
+	c, err := w.open(0, cfg).Client(l)
+	wantErr(t, "client", err, nil)
+	d := w.client(1, w.open(1, cfg))
+	upload := func() *Upload {
+		up, err := c.Upload(b("k"), 10, len(large))
+		wantErr(t, "upload", err, nil)
+		n, _ := up.Segments()
+		for i := range n {
+			from, n := up.Span(i)
+			wantErr(t, "write", c.Write(up, i, large[from:from+n]), nil)
+		}
+		return up
+	}
+	put := func(up *Upload) Change { return Change{Action: Put, Value: large[:10], Upload: up} }
+	up := upload()
+	wantErr(t, "update", c.Update(b("k"), Update{Apply: func(*Object) Change { return put(up) }}), nil) // the first chain to a backup of the next is that of its list
+	wantErr(t, "set", d.Set(b("k"), b("1"), Options{}), nil)
+	up = upload()
+	p.Chain, p.When = 1, fabrictest.Executed
+	p.Over = func() {
+		wantErr(t, "promote", w.c.PromoteTo(w.mns[0], 1), nil)
+		l.before = func() {
+			wantErr(t, "attach", d.port.Reattach(w.mns[0], w.cns[1].MemoryEpoch(w.mns[0])), nil)
+			wantErr(t, "touch", d.Touch(b("k"), 1000), nil)
+		}
+	}
+	calls := 0
+	wantErr(t, "update", c.Update(b("k"), Update{Apply: func(*Object) Change {
+		if calls++; calls == 1 {
+			return put(up)
+		}
+		return Change{}
+	}}), fabric.ErrUnknownOutcome)
+	if calls != 2 {
+		t.Fatalf("it has decided %d times", calls)
+	}
+	wantErr(t, "abort", c.Abort(up), nil)
+	w.c.KillMN(1)
+	if g := w.c.Group(w.mns[0]); g.Replicas[0].ID != 2 {
+		t.Fatalf("%+v", g)
+	}
+	wantErr(t, "attach", d.port.Reattach(w.mns[0], w.cns[1].MemoryEpoch(w.mns[0])), nil)
+	if _, v, err := d.GetTo(b("k"), nil); err != nil || !bytes.Equal(v, large) && string(v) != "1" {
+		t.Errorf("%d bytes, %v", len(v), err)
+	}
+}

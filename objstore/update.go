@@ -101,6 +101,11 @@ func (c *Client) updateOnce(key []byte, u *Update, d *decision) (again bool, err
 	if !again {
 		c.conclude(d.up, err, k.unknown)
 	}
+	if k.unknown { // else their lists are nowhere any more
+		for _, up := range d.before {
+			c.conclude(up, err, true)
+		}
+	}
 	return again, err
 }
 
@@ -118,6 +123,8 @@ func (c *Client) decideOnce(k *work, u *Update, d *decision) (again bool, err er
 			c.s.uploads.end(d.up.l.ref(0))
 			c.discardSegments(&d.up.l, -1)
 		}
+	} else if d.up != nil && !k.trace.None() {
+		d.before = append(d.before, d.up)
 	}
 	d.up = nil
 	o := &c.object
