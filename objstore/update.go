@@ -62,7 +62,7 @@ type Update struct {
 	IfFound bool
 	// Apply is called with the object under the key, or none, while the lock is held, so it must neither wait nor use the client. Where values have segments (Config.Segment), or memory
 	// has copies, it may be called again, with another object perhaps: only what it decides last takes place, and nothing does if Update is ErrNotFound in the end. What it is
-	// given is valid until it returns. If it panics, nothing is changed and the lock is released.
+	// given is valid until it returns. If it panics, the lock is released and nothing is changed: but where memory has copies, and it was called before, what that decided may have been.
 	Apply func(*Object) Change
 }
 
