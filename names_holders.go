@@ -102,6 +102,10 @@ func (x *Names) recorded(ctx context.Context) (list []Holder, err error) {
 		if errors.Is(err, objstore.ErrNotFound) {
 			continue // released since
 		}
+		if errors.Is(err, fabric.ErrNodeDown) { // since its key was read
+			missed = err
+			continue
+		}
 		if err != nil {
 			return list, errors.Join(missed, err)
 		}

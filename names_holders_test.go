@@ -156,6 +156,7 @@ func TestHoldersWhileANodeIsDown(t *testing.T) {
 		two.stop(mn)
 		sum += holders(func(n int, err error) bool { return 0 < n && n < held && errors.Is(err, fabric.ErrNodeDown) })
 		two.serve(mn)
+		holders(func(n int, err error) bool { return n == held && err == nil })
 	}
 	if sum != held {
 		t.Errorf("%d of %d holders, with one memory node and with the other", sum, held)
