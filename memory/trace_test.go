@@ -58,7 +58,21 @@ func TestTraceOfSeveralAttempts(t *testing.T) {
 			t.Errorf("it does not show at replica %d", primary)
 		}
 	}
+	for _, primary := range []uint32{4, 5} {
+		r := traceOf(5, 3)
+		r.Add(traceOf(6, 4, 5))
+		if !r.Shows(at(primary, 7)) {
+			t.Errorf("an attempt that has reached two does not show at replica %d", primary)
+		}
+	}
 	r := traceOf(5, 3)
+	if !r.Shows(at(3, 6)) {
+		t.Error("it does not show")
+	}
+	if r.Add(traceOf(7, 5)); !r.Shows(at(4, 8)) {
+		t.Error("what has shown does not any more, after another attempt")
+	}
+	r = traceOf(5, 3)
 	r.Add(traceOf(6, 4))
 	if r.Shows(at(5, 7)) {
 		t.Error("it shows at one that none has reached")
