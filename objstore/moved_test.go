@@ -289,3 +289,47 @@ func TestUploadOfAnUpdateThatShowsIsNotGivenUp(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(v), err)
 	}
 }
+
+// The same where the update has uploaded what it puts itself.
+func TestOwnUploadOfAnUpdateThatShowsIsNotGivenUp(t *testing.T) {
+	large := bytes.Repeat([]byte("large"), 3000)
+	shown := 0
+	for chain := 1; chain <= 100; chain++ { // the first are of the memory of segments
+		w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 2, 3)
+		cfg := w.config()
+		cfg.MaxValue, cfg.Segment = 20000, 4096
+		p := fabrictest.NewGoingOver(w.port(0))
+		l := &relocking{losing: losing{cas.New(p, cas.Config{}), w.cns[0]}}
+		c, err := w.open(0, cfg).Client(l)
+		wantErr(t, "client", err, nil)
+		d := w.client(1, w.open(1, cfg))
+		wantErr(t, "set", d.Set(b("k"), b("1"), Options{}), nil)
+		p.Chain, p.When = chain, fabrictest.Executed
+		p.Over = func() {
+			wantErr(t, "promote", w.c.PromoteTo(w.mns[0], 1), nil)
+			l.before = func() {
+				wantErr(t, "attach", d.port.Reattach(w.mns[0], w.cns[1].MemoryEpoch(w.mns[0])), nil)
+				wantErr(t, "touch", d.Touch(b("k"), 1000), nil)
+			}
+		}
+		calls := 0
+		err = c.Update(b("k"), Update{Apply: func(*Object) Change {
+			if calls++; calls == 1 {
+				return Change{Action: Put, Value: large}
+			}
+			return Change{}
+		}})
+		if err != nil {
+			wantErr(t, "update", err, fabric.ErrUnknownOutcome)
+			shown += calls - 1
+		}
+		w.c.KillMN(1)
+		wantErr(t, "attach", d.port.Reattach(w.mns[0], w.cns[1].MemoryEpoch(w.mns[0])), nil)
+		if _, v, err := d.GetTo(b("k"), nil); err != nil || !bytes.Equal(v, large) && string(v) != "1" {
+			t.Errorf("chain %d: %d bytes, %v", chain, len(v), err)
+		}
+	}
+	if shown == 0 {
+		t.Error("none of the chains has shown at a backup alone")
+	}
+}
