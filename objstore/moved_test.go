@@ -234,6 +234,18 @@ func TestUpdateThatDecidesOtherwiseWhenItIsBegunAgain(t *testing.T) {
 	}
 }
 
+// touchedOver has a number go over to a backup when another has executed a chain, and d touch the key before l acquires the next lock.
+func (w *world) touchedOver(t *testing.T, p *fabrictest.GoingOver, chain int, l *relocking, d *Client) {
+	p.Chain, p.When = chain, fabrictest.Executed
+	p.Over = func() {
+		wantErr(t, "promote", w.c.PromoteTo(w.mns[0], 1), nil)
+		l.before = func() {
+			wantErr(t, "attach", d.port.Reattach(w.mns[0], w.cns[1].MemoryEpoch(w.mns[0])), nil)
+			wantErr(t, "touch", d.Touch(b("k"), 1000), nil)
+		}
+	}
+}
+
 // An update that puts an upload has reached one of two backups when the other serves. Another client touches the object, and the update, begun again, leaves it as it is: its outcome is unknown, and the upload is not given up, for
 // the backup has it, and serves next.
 func TestUploadOfAnUpdateThatShowsIsNotGivenUp(t *testing.T) {
@@ -261,14 +273,7 @@ func TestUploadOfAnUpdateThatShowsIsNotGivenUp(t *testing.T) {
 	wantErr(t, "update", c.Update(b("k"), Update{Apply: func(*Object) Change { return put(up) }}), nil) // the first chain to a backup of the next is that of its list
 	wantErr(t, "set", d.Set(b("k"), b("1"), Options{}), nil)
 	up = upload()
-	p.Chain, p.When = 1, fabrictest.Executed
-	p.Over = func() {
-		wantErr(t, "promote", w.c.PromoteTo(w.mns[0], 1), nil)
-		l.before = func() {
-			wantErr(t, "attach", d.port.Reattach(w.mns[0], w.cns[1].MemoryEpoch(w.mns[0])), nil)
-			wantErr(t, "touch", d.Touch(b("k"), 1000), nil)
-		}
-	}
+	w.touchedOver(t, p, 1, l, d)
 	calls := 0
 	wantErr(t, "update", c.Update(b("k"), Update{Apply: func(*Object) Change {
 		if calls++; calls == 1 {
@@ -294,7 +299,7 @@ func TestUploadOfAnUpdateThatShowsIsNotGivenUp(t *testing.T) {
 func TestOwnUploadOfAnUpdateThatShowsIsNotGivenUp(t *testing.T) {
 	large := bytes.Repeat([]byte("large"), 3000)
 	shown := 0
-	for chain := 1; chain <= 100; chain++ { // the first are of the memory of segments
+	for chain := 1; ; chain++ { // the first are of the memory of segments
 		w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 4<<20, 2, 3)
 		cfg := w.config()
 		cfg.MaxValue, cfg.Segment = 20000, 4096
@@ -304,14 +309,7 @@ func TestOwnUploadOfAnUpdateThatShowsIsNotGivenUp(t *testing.T) {
 		wantErr(t, "client", err, nil)
 		d := w.client(1, w.open(1, cfg))
 		wantErr(t, "set", d.Set(b("k"), b("1"), Options{}), nil)
-		p.Chain, p.When = chain, fabrictest.Executed
-		p.Over = func() {
-			wantErr(t, "promote", w.c.PromoteTo(w.mns[0], 1), nil)
-			l.before = func() {
-				wantErr(t, "attach", d.port.Reattach(w.mns[0], w.cns[1].MemoryEpoch(w.mns[0])), nil)
-				wantErr(t, "touch", d.Touch(b("k"), 1000), nil)
-			}
-		}
+		w.touchedOver(t, p, chain, l, d)
 		calls := 0
 		err = c.Update(b("k"), Update{Apply: func(*Object) Change {
 			if calls++; calls == 1 {
@@ -322,6 +320,9 @@ func TestOwnUploadOfAnUpdateThatShowsIsNotGivenUp(t *testing.T) {
 		if err != nil {
 			wantErr(t, "update", err, fabric.ErrUnknownOutcome)
 			shown += calls - 1
+		}
+		if p.Chain > 0 { // there are no more
+			break
 		}
 		w.c.KillMN(1)
 		wantErr(t, "attach", d.port.Reattach(w.mns[0], w.cns[1].MemoryEpoch(w.mns[0])), nil)

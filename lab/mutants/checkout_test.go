@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Planted bugs can be planted in a checkout and taken out again, which leaves it as it was. One in six is: that each applies and compiles is tested elsewhere.
+// Each planted bug can be planted in a checkout and taken out again, which leaves it as it was.
 func TestPlantAndRemove(t *testing.T) {
 	root, err := SourceTree(".")
 	if err != nil {
@@ -21,10 +21,7 @@ func TestPlantAndRemove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, m := range all {
-		if i%6 != 0 {
-			continue
-		}
+	for _, m := range all {
 		dir := t.TempDir()
 		before := map[string][]byte{}
 		for _, h := range m.Hunks {
