@@ -91,7 +91,7 @@ var expALock = &Experiment{
 			m := Default(lock)
 			m.NIC, m.Clients, m.CNs, m.CoreClients, m.CSLen, m.Locks = "cx5", 40, 5, 1, 0, 100
 			m = m.sized(o).WithDefaults()
-			return Point{Cost: 1e8, Seeds: 1, Measure: one(Params{{"lock", lock}, {"local_pct", local}}, func(ctx context.Context, seed uint64) (Metrics, error) {
+			return Point{Cost: 1e8, Measure: one(Params{{"lock", lock}, {"local_pct", local}}, func(ctx context.Context, seed uint64) (Metrics, error) {
 				r := nearRun{m: m, local: local}
 				r.m.Seed = seed
 				return r.run(ctx)

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -56,8 +57,11 @@ var fewIdeas = []variant{
 	{"declock", dataPlain, "all"},
 }
 
-// partFew is the part of the rows of fewIdeas.
-const partFew = "ideas, 64 nodes x 1 client"
+// partIdeas and partFew are the parts of the rows of ideas and fewIdeas.
+const (
+	partIdeas = "ideas"
+	partFew   = "ideas, 64 nodes x 1 client"
+)
 
 // courses are the sweeps of Fig. 12, with fewer values.
 var courses = []struct {
@@ -74,16 +78,18 @@ var courses = []struct {
 
 func beyondPoints(o Options) (points []Point) {
 	add := func(part, idea, lock, data string, change func(*Micro)) {
-		points = append(points, o.point(lock, Params{{"part", part}, {"idea", idea}, {"data", data}}, func(m *Micro) {
+		p := o.point(lock, Params{{"part", part}, {"idea", idea}, {"data", data}}, func(m *Micro) {
 			m.Chain, m.Keep = data == dataChain, data == dataKeep
 			change(m)
-		}))
+		})
+		p.Near = part == partIdeas && slices.Contains([]string{"declock-tf", "declock-pf", untrained, "declock"}, lock)
+		points = append(points, p)
 	}
 	for _, v := range ideas {
 		if alone := strings.Contains(v.lock, "-pf+") || v.lock == "declock-pf" && v.data == dataKeep; alone && o.Quick {
 			continue // of each idea alone nothing is claimed
 		}
-		add("ideas", v.idea, v.lock, v.data, func(*Micro) {})
+		add(partIdeas, v.idea, v.lock, v.data, func(*Micro) {})
 	}
 	for _, v := range fewIdeas {
 		for _, reads := range pick(o, []int{0, 50, 95}, 50) {
@@ -135,7 +141,7 @@ func neverWorse(rows Rows, param string) Claim {
 }
 
 func judgeBeyond(rows Rows) (claims []Claim) {
-	of := func(lock, data string) Row { return rows.Find("part", "ideas", "lock", lock, "data", data) }
+	of := func(lock, data string) Row { return rows.Find("part", partIdeas, "lock", lock, "data", data) }
 	ours := of("declock", dataKeep)
 	for _, base := range []struct{ lock, name string }{{"declock-tf", "DecLock-TF"}, {"declock-pf", "DecLock-PF"}} {
 		paper, chained := of(base.lock, dataPlain), of(base.lock, dataChain)
@@ -169,7 +175,7 @@ func judgeBeyond(rows Rows) (claims []Claim) {
 // judgeTrains judges whether trains gain where a compute node has one client, each of the two ideas, and cost nothing at the default point.
 func judgeTrains(rows Rows) []Claim {
 	few := func(lock string) Row { return rows.Find("part", partFew, "lock", lock, "read_pct", DefaultReadPct) }
-	at := func(lock string) Row { return rows.Find("part", "ideas", "lock", lock, "data", dataPlain) }
+	at := func(lock string) Row { return rows.Find("part", partIdeas, "lock", lock, "data", dataPlain) }
 	const where = "64 nodes x 1 client: "
 	return []Claim{
 		Claim{Own: true, Text: where + "throughput: declock over declock without trains", Unit: "x"}.AtLeast(Ratio(few("declock"), few(untrained), "mops"), 1.25),

@@ -505,7 +505,7 @@ func leaseRun(o Options, lock string, rate float64, lease int) (txnRun, Micro) {
 	case o.Quick:
 		r.commits, m.WarmupNs = 100, m.WarmupNs-collapseNs/2
 	case lock == letterDSLR && lease <= 500 && !(rate == 1e-2 && lease == 10): // with others throughput is lower by far
-		r.seeds = 3
+		r.nearBar = true
 	}
 	if strings.HasPrefix(lock, "declock") {
 		r.fails.noticed = m.LeaseNs
@@ -590,7 +590,7 @@ var expDSLR17 = &Experiment{
 func leasePoint(o Options, lock string, rate float64, lease int, patience fabric.Time) Point {
 	r, m := leaseRun(o, lock, rate, lease)
 	if patience > 0 {
-		r.seeds = 1
+		r.nearBar = false
 	}
 	return r.ordered(patience).at(m, Params{{"lock", lock}, {"rate", rate}, {"lease_us", lease}, patienceParam(patience)}, o)
 }

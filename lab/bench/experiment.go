@@ -47,8 +47,10 @@ type Options struct {
 type Point struct {
 	// Cost says how long a measurement takes, relative to others: costly points go first.
 	Cost float64
-	// Seeds is how many seeds it has, unless the run says; 0: 3, or 1 of a quick run.
+	// Seeds is how many seeds it has, unless the run says; 0: one, or several if Near.
 	Seeds int
+	// Near: claims compare it by a bar that is within some percent of the figure, as much as seeds differ by. It has several seeds, but in a quick run.
+	Near bool
 	// Same says what is measured, if other points may measure the same: points with equal values that are not nil are measured together.
 	Same any
 	// Measure takes the figures of one seed: one sample, or several that differ in their

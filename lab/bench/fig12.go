@@ -19,10 +19,9 @@ var (
 )
 
 // throughputFigure is a sweep by all locks of the figures, and more, with a plot of throughput.
-func throughputFigure(e *Experiment, c course, values func(o Options) []float64, more ...string) *Experiment {
-	e.Points = func(o Options) []Point { return c.points(o, append(slices.Clone(figureLocks), more...), values(o)) }
-	if c.param == "read_pct" || c.param == "theta" {
-		e.Points = once(e.Points)
+func throughputFigure(e *Experiment, c course, values func(o Options) []float64, near nearBar, more ...string) *Experiment {
+	e.Points = func(o Options) []Point {
+		return c.points(o, append(slices.Clone(figureLocks), more...), values(o), near)
 	}
 	e.Plots = func(rows Rows) []Plot { return throughputPlot(e.Name, e.Title, c.param, rows, c.axis) }
 	return e
@@ -41,7 +40,7 @@ var expFig12a = throughputFigure(&Experiment{
 		"DecLock stays at its peak. DecLock-TF is up to 1.74x DSLR+, DecLock-PF up to 1.40x ShiftLock.",
 	Columns: []string{"lock", "clients", "mops", "p50_us", "p99_us", "retries_per_acquire", "mn_ops_per_acquire", "local_handovers", "remote_handovers"},
 	Judge:   judgeClients,
-}, byClients, clientCounts, delayed)
+}, byClients, clientCounts, nearClients, delayed)
 
 var expFig12b = &Experiment{
 	Name: "fig12b", Title: "Throughput by length of the critical section",
@@ -64,7 +63,7 @@ var expFig12c = throughputFigure(&Experiment{
 		"With reads only all are alike.",
 	Columns: []string{"lock", "read_pct", "mops", "p50_us", "p99_us", "retries_per_acquire"},
 	Judge:   judgeReads,
-}, byReads, func(o Options) []float64 { return pick(o, []float64{0, 10, 25, 50, 75, 90, 95, 100}, 0, 50, 100) })
+}, byReads, func(o Options) []float64 { return pick(o, []float64{0, 10, 25, 50, 75, 90, 95, 100}, 0, 50, 100) }, nil)
 
 var expFig12d = throughputFigure(&Experiment{
 	Name: "fig12d", Title: "Throughput by number of locks",
@@ -73,7 +72,7 @@ var expFig12d = throughputFigure(&Experiment{
 	Judge:   judgeLocks,
 }, byLocks, func(o Options) []float64 {
 	return pick(o, []float64{1000, 10_000, 100_000, 1_000_000, 10_000_000}, 1000, 100_000, 10_000_000)
-})
+}, nil)
 
 var expFig12e = throughputFigure(&Experiment{
 	Name: "fig12e", Title: "Throughput by skew",
@@ -82,7 +81,17 @@ var expFig12e = throughputFigure(&Experiment{
 	Judge:   judgeSkew,
 }, bySkew, func(o Options) []float64 {
 	return pick(o, []float64{0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.99}, 0, 0.99)
-})
+}, nil)
+
+// nearClients: with 24 clients CASLock is as fast as DecLock, and with as many as there are ShiftLock and DecLock-PF are near the paper's bound.
+func nearClients(lock string, clients float64) bool {
+	return clients == 24 || nearLength(lock, 1) && clients == DefaultClients
+}
+
+// nearLength: at the default point locks that queue differ by little.
+func nearLength(lock string, n float64) bool {
+	return n == 1 && slices.Contains([]string{"shift", "shift-artifact", delayed, "declock-tf", "declock-pf", "declock"}, lock)
+}
 
 func judgeClients(rows Rows) []Claim {
 	last := fmt.Sprint(DefaultClients)
@@ -162,7 +171,9 @@ func pointsLength(o Options) []Point {
 		}
 		for _, n := range sections {
 			for _, name := range names {
-				points = append(points, o.point(name, nil, func(m *Micro) { m.CSLen, m.MessageExtraNs = int(n), fabric.Time(extra) }, Param{"message_extra_ns", extra}))
+				p := o.point(name, nil, func(m *Micro) { m.CSLen, m.MessageExtraNs = int(n), fabric.Time(extra) }, Param{"message_extra_ns", extra})
+				p.Near = extra == 0 && nearLength(name, n)
+				points = append(points, p)
 			}
 		}
 	}

@@ -7,7 +7,7 @@ var expFig13 = &Experiment{
 	Paper: "Section 6.2, Fig. 13: DecLock cuts the median latency of operations by up to 95.8 % (CASLock), 64.3 % (DSLR+) and 28.5 % (ShiftLock), and p99 by up to 98.2, 67.8 and 43.7 %. " +
 		"It needs 1.10 operations on the memory node for an acquisition.",
 	Columns: []string{"lock", "cs_len", "p50_us", "p99_us", "p999_us", "retries_per_acquire", "mn_ops_per_acquire", "oldest_us"},
-	Points:  func(o Options) []Point { return byLength.points(o, figureLocks, lengths(o)) },
+	Points:  func(o Options) []Point { return byLength.points(o, figureLocks, lengths(o), nearLength) },
 	Judge:   judgeLatency,
 	Plots: func(rows Rows) []Plot {
 		return []Plot{

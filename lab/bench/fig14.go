@@ -34,7 +34,9 @@ var expFig14 = &Experiment{
 					m.LeastNs /= 4
 				}
 				m = m.sized(o)
-				points = append(points, m.point(m.WithDefaults().Params(), true))
+				point := m.point(m.WithDefaults().Params(), true)
+				point.Near = w.reads == 0 // by timestamp, and without hierarchy, the tails are alike
+				points = append(points, point)
 			}
 		}
 		return points

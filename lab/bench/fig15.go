@@ -40,7 +40,9 @@ func pointsQueue(o Options) []Point {
 	}
 	for _, theta := range pick(o, []float64{0, 0.5, 0.9, 0.99}, 0, 0.99) {
 		for _, capacity := range pick(o, []int{8, 16, 32, 64, 128, 256}, 8, 256) {
-			points = append(points, o.point("declock-tf", Params{{"part", "capacity"}}, func(m *Micro) { m.Theta, m.Capacity = theta, capacity }, Param{"capacity", capacity}))
+			p := o.point("declock-tf", Params{{"part", "capacity"}}, func(m *Micro) { m.Theta, m.Capacity = theta, capacity }, Param{"capacity", capacity})
+			p.Near = theta == 0 // the slowest releases
+			points = append(points, p)
 		}
 	}
 	return points

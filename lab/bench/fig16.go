@@ -74,7 +74,7 @@ func pointsCourse(o Options) []Point {
 	}
 	var points []Point
 	for _, w := range contentions {
-		points = append(points, Point{Cost: 1000, Seeds: 1, Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
+		points = append(points, Point{Cost: 1000, Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
 			clients := w.clients * courseCNs
 			if o.Tiny {
 				clients = 16

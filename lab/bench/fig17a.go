@@ -19,7 +19,7 @@ var expFig17a = &Experiment{
 	Paper: "Section 6.5, Fig. 17 (left), traces with 414 B objects and 65 % gets (cluster14), and 9213 B and 89 % (cluster53): DecLock-PF gives up to 35.60x the throughput of CASLock, " +
 		"3.33x of DSLR+, 1.48x of ShiftLock, and cuts p99 by up to 98.8, 30.3 and 79.7 %.",
 	Columns: []string{"trace", "lock", "clients", "mops", "p50_us", "p99_us", "retries_per_acquire", "gbit_s"},
-	Points:  once(pointsStore),
+	Points:  pointsStore,
 	Judge:   judgeStore,
 	Plots: func(rows Rows) []Plot {
 		var plots []Plot

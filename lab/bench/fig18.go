@@ -7,7 +7,7 @@ var expFig18 = &Experiment{
 	Paper: "Appendix C, Fig. 18, with 1, 4 and 16 data operations: messages do not matter to CASLock and DSLR+; DecLock (phase-fair) loses at most 14.7 % and ShiftLock 49.6 %. " +
 		"The text does not say up to which latency; ours goes to four times.",
 	Columns: []string{"lock", "cs_len", "message_scale", "mops", "p50_us", "p99_us", "messages_per_op"},
-	Points: once(func(o Options) []Point {
+	Points: func(o Options) []Point {
 		var points []Point
 		for _, n := range pick(o, []int{1, 4, 16}, 1) {
 			for _, scale := range pick(o, []float64{1, 1.5, 2, 3, 4}, 1, 4) {
@@ -17,7 +17,7 @@ var expFig18 = &Experiment{
 			}
 		}
 		return points
-	}),
+	},
 	Judge: judgeMessages,
 	Plots: func(rows Rows) []Plot {
 		var plots []Plot

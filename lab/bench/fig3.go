@@ -7,7 +7,7 @@ var expFig3 = &Experiment{
 	Paper: "Section 2.2 and 2.3, Fig. 3, on 50 % reads: CASLock peaks at 1.61 M operations/s and falls to 0.20 at 256 clients, with up to 37.8 retries an acquisition and a " +
 		"p99 more than 1000 times the median; the median latency of acquisitions and of accesses to data grows. DSLR+ is stable to 160 clients, then drops, with 27.4 retries. ShiftLock checks 2.34 times an acquisition.",
 	Columns: []string{"lock", "clients", "mops", "p50_us", "p99_us", "acquire_p50_us", "acquire_p99_us", "data_p50_us", "retries_per_acquire"},
-	Points:  func(o Options) []Point { return byClients.points(o, fig3Locks, clientCounts(o)) },
+	Points:  func(o Options) []Point { return byClients.points(o, fig3Locks, clientCounts(o), nearClients) },
 	Judge:   judgeSpinning,
 	Plots: func(rows Rows) []Plot {
 		x := clientAxis

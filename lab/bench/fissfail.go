@@ -184,7 +184,7 @@ var expFiss17b = &Experiment{
 			m := Default(lock)
 			fissTestbed(&m)
 			m = m.sized(o).WithDefaults()
-			return Point{Cost: 1e8 * float64(holds), Seeds: 1, Measure: one(Params{{"lock", lock}, {"held", holds * m.Clients}}, func(ctx context.Context, seed uint64) (Metrics, error) {
+			return Point{Cost: 1e8 * float64(holds), Measure: one(Params{{"lock", lock}, {"held", holds * m.Clients}}, func(ctx context.Context, seed uint64) (Metrics, error) {
 				f := &fissFail{m: m, holds: holds}
 				f.m.Seed = seed
 				if err := f.run(ctx); err != nil {

@@ -38,9 +38,7 @@ var expFiss13 = &Experiment{
 	Points: func(o Options) (points []Point) {
 		for _, l := range pick(o, fissLoads, fissLoads[1], fissLoads[3], fissLoads[4]) {
 			for _, lock := range fissLocks {
-				p := o.point(lock, Params{{"part", l.name}}, func(m *Micro) { fissTestbed(m); l.set(m) })
-				p.Seeds = 1
-				points = append(points, p)
+				points = append(points, o.point(lock, Params{{"part", l.name}}, func(m *Micro) { fissTestbed(m); l.set(m) }))
 			}
 		}
 		return points

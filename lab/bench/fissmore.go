@@ -98,7 +98,7 @@ var expFiss16a = &Experiment{
 			m := Default(lock)
 			fissTestbed(&m)
 			m = m.sized(o).WithDefaults()
-			return Point{Cost: 1e9, Seeds: 1, Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
+			return Point{Cost: 1e9, Measure: func(ctx context.Context, seed uint64) ([]Sample, error) {
 				m := m
 				m.Seed = seed
 				return h.courseOf(ctx, m)
@@ -156,7 +156,7 @@ var expFiss16b = &Experiment{
 	Columns: []string{"lock", "locks", "mops", "acquire_p20_us", "acquire_p50_us", "acquire_p90_us"},
 	Points: func(o Options) []Point {
 		return across(pick(o, []int{1, 2, 5, 10}, 1, 10), []string{fmt.Sprint("fiss:", scaleRegisters), "parlock:1", "declock", "declock-tf"}, func(times int, lock string) Point {
-			p := o.point(lock, nil, func(m *Micro) {
+			return o.point(lock, nil, func(m *Micro) {
 				fissTestbed(m)
 				m.ReadPct, m.Theta, m.Locks = 90, 0, times*scaleRegisters
 				m.Turns, m.WarmupNs, m.WindowNs = 7, 2*fabric.Millisecond, 3*fabric.Millisecond
@@ -164,8 +164,6 @@ var expFiss16b = &Experiment{
 					m.WarmupNs, m.WindowNs = fabric.Time(4*times)*fabric.Millisecond, 5*fabric.Millisecond
 				}
 			})
-			p.Seeds = 1
-			return p
 		})
 	},
 	Judge: func(rows Rows) []Claim {

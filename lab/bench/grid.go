@@ -45,12 +45,10 @@ func pointsGrid(o Options) (points []Point) {
 			for _, name := range gridLocks {
 				m := Micro{NIC: o.NIC}
 				p.change(&m)
-				x := o.point(name, Params{{"nodes", p.nodes}, {"each", p.each}, {"nic", m.NIC}}, func(x *Micro) {
+				points = append(points, o.point(name, Params{{"nodes", p.nodes}, {"each", p.each}, {"nic", m.NIC}}, func(x *Micro) {
 					x.CNs, x.Clients, x.ReadPct = p.nodes, p.nodes*p.each, reads
 					p.change(x)
-				})
-				x.Seeds = 1
-				points = append(points, x)
+				}))
 			}
 		}
 	}

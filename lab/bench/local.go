@@ -16,7 +16,7 @@ var expLocal = &Experiment{
 	Points: func(o Options) []Point {
 		var points []Point
 		add := func(policy string, clients int) {
-			points = append(points, Point{Cost: 1000, Measure: one(Params{{"lock", policy}, {"clients", clients}}, func(ctx context.Context, seed uint64) (Metrics, error) {
+			points = append(points, Point{Cost: 1000, Near: true, Measure: one(Params{{"lock", policy}, {"clients", clients}}, func(ctx context.Context, seed uint64) (Metrics, error) {
 				gap := 5 * fabric.Millisecond
 				if o.Tiny {
 					gap = fabric.Millisecond

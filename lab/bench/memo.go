@@ -40,7 +40,7 @@ func (x Index) measurand() measurand {
 }
 
 // ofRun are the fields of a txnRun that do not say what it measures: what it has while it runs, and the Micro, which is told apart as a whole.
-var ofRun = []string{"simulation", "m", "seeds", "before", "plans", "each", "used", "aborts", "broken", "failed"}
+var ofRun = []string{"simulation", "m", "nearBar", "before", "plans", "each", "used", "aborts", "broken", "failed"}
 
 // measurand of transactions has the values of all other fields.
 func (r txnRun) measurand(o Options) measurand {
@@ -88,23 +88,13 @@ func (m Micro) measure(ctx context.Context) (Metrics, error) {
 // Point returns the measurement of a microbenchmark on the simulator.
 func (m Micro) Point() Point { return m.point(m.WithDefaults().Params(), false) }
 
-// seeds is how many seeds a microbenchmark has, unless the run says. One, with long critical sections, and of the locks that poll most beside many clients: they are
-// what takes longest, and no bar is near them.
-func (m *Micro) seeds() int {
-	if polls := strings.HasPrefix(m.Lock, "cas") || m.Lock == "dslr+-overflow"; m.CSLen >= 4 || polls && m.Clients > 64 {
-		return 1
-	}
-	return 0
-}
-
 // point is Point with other parameters for its rows, and the quantiles of the most contended
 // lock if hot.
 func (m Micro) point(params Params, hot bool) Point {
 	full := m.WithDefaults().timed() // a guess
 	return Point{
-		Cost:  float64(full.WarmupNs+full.WindowNs) * float64(min(full.Clients, 64)),
-		Seeds: m.seeds(),
-		Same:  m.measurand(),
+		Cost: float64(full.WarmupNs+full.WindowNs) * float64(min(full.Clients, 64)),
+		Same: m.measurand(),
 		Measure: one(params, func(ctx context.Context, seed uint64) (Metrics, error) {
 			m := m
 			m.Seed = seed

@@ -68,6 +68,7 @@ func (r openRun) point(m Micro) Point {
 	open := map[bool]string{false: "no", true: "yes"}[r.open]
 	return Point{
 		Cost: float64(guess.WarmupNs+guess.WindowNs) * 4 * float64(m.Clients),
+		Near: true,
 		Measure: one(Params{{"sets_pct", r.sets}, {"skew", r.skew}, {"clients", m.Clients}, {"lock", m.Lock}, {"open", open}}, func(ctx context.Context, seed uint64) (Metrics, error) {
 			r := r
 			r.m = m

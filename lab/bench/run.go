@@ -16,7 +16,7 @@ import (
 type Config struct {
 	Options
 	Seed    uint64 // the first; others follow it
-	Seeds   int    // of each point; 0: as many as the point asks for, else 3, or 1 of a quick run
+	Seeds   int    // of each point; 0: as many as the point asks for
 	Workers int    // measurements at a time; 0: as many as there are cores
 	// Kept names a file for measurements in virtual time: those that are in it are not taken again, and others are added. Only the build that has
 	// begun the file can use it. Empty: none.
@@ -25,12 +25,12 @@ type Config struct {
 	Progress func(Progress)
 }
 
-// SeedsEach is how many seeds a point has that does not ask for a number.
-func (c *Config) SeedsEach() int {
-	if c.Quick {
-		return cmp.Or(c.Seeds, 1)
+// seedsOf is how many seeds a point has.
+func (c *Config) seedsOf(p *Point) int {
+	if c.Seeds == 0 && p.Seeds == 0 && p.Near && !c.Quick {
+		return severalSeeds
 	}
-	return cmp.Or(c.Seeds, severalSeeds)
+	return cmp.Or(c.Seeds, p.Seeds, 1)
 }
 
 // severalSeeds are enough to judge by a bar that is near.
@@ -38,11 +38,10 @@ const severalSeeds = 3
 
 // Runs says how many seeds points have.
 func (c *Config) Runs() string {
-	text := fmt.Sprintf("%d run(s) of each point", c.SeedsEach())
 	if c.Seeds == 0 {
-		text += ", or as many as it asks for"
+		return "1 run of each point, or as many as it asks for"
 	}
-	return text
+	return fmt.Sprintf("%d run(s) of each point", c.Seeds)
 }
 
 // Progress is how far a run is.
@@ -113,7 +112,7 @@ func plans(list []*Experiment, cfg *Config) []*task {
 	for _, e := range list {
 		for _, p := range e.Points(cfg.Options) {
 			var first *task
-			for s := range cmp.Or(cfg.Seeds, p.Seeds, cfg.SeedsEach()) {
+			for s := range cfg.seedsOf(&p) {
 				t := &task{Point: p, exp: e, seed: cfg.Seed + uint64(s), index: s}
 				first = cmp.Or(first, t)
 				t.first = first

@@ -110,7 +110,7 @@ func TestCutShort(t *testing.T) {
 
 // A number of seeds that the user gives is that of each point; else a point has what it asks for, and locks that are set against near bars have several.
 func TestSeedsOfPoints(t *testing.T) {
-	e := &Experiment{Name: "x", Points: func(Options) []Point { return []Point{{Seeds: 1}, {Seeds: 10}, {}} }}
+	e := &Experiment{Name: "x", Points: func(Options) []Point { return []Point{{}, {Seeds: 10}, {Near: true}} }}
 	for _, c := range []struct {
 		cfg  Config
 		want []int
@@ -127,32 +127,19 @@ func TestSeedsOfPoints(t *testing.T) {
 			t.Errorf("%+v: seeds %v, want %v", c.cfg, got, c.want)
 		}
 	}
-	for _, c := range []struct {
-		lock            string
-		clients, length int
-		want            int
-	}{{"declock", 256, 1, 0}, {"declock", 256, 2, 0}, {"declock", 256, 4, 1}, {"cas", 24, 1, 0}, {"cas", 256, 1, 1}, {"dslr+-overflow", 96, 0, 1}, {"dslr+", 256, 1, 0}} {
-		m := Default(c.lock)
-		if m.Clients, m.CSLen = c.clients, c.length; m.Point().Seeds != c.want {
-			t.Errorf("%+v: %d seeds", c, m.Point().Seeds)
-		}
-	}
-	for _, e := range []*Experiment{expFig12c, expFig12e, expFig17a, expFig18} {
-		if slices.ContainsFunc(e.Points(Options{}), func(p Point) bool { return p.Seeds != 1 }) {
-			t.Errorf("%s: points with several seeds", e.Name)
+	// The default point is in several figures, with as many seeds in each: they are taken once.
+	for _, lock := range []string{"shift", "declock-pf", "declock"} {
+		same := Default(lock).Point().Same
+		for _, e := range []*Experiment{expFig12a, expFig12b, expFig13} {
+			points := e.Points(Options{NIC: DefaultNIC})
+			if i := slices.IndexFunc(points, func(p Point) bool { return p.Same == same }); i < 0 || !points[i].Near {
+				t.Errorf("%s: point %d is the default point of %s, with several seeds", e.Name, i, lock)
+			}
 		}
 	}
 	for _, s := range []*sweep{&shift4, &shift8, &others4, &others14, &dslr14, &shift12} {
-		for _, quick := range []bool{false, true} {
-			several := 0
-			for _, p := range s.points(Options{Quick: quick}) {
-				if p.Seeds > 1 {
-					several++
-				}
-			}
-			if (several == 0) != quick {
-				t.Errorf("a sweep of %v, quick %v: %d points with several seeds", s.locks, quick, several)
-			}
+		if near := func(p Point) bool { return p.Near }; !slices.ContainsFunc(s.points(Options{}), near) {
+			t.Errorf("a sweep of %v: no points with several seeds", s.locks)
 		}
 	}
 }
@@ -221,7 +208,7 @@ func TestSameTransactions(t *testing.T) {
 		change(&r, &m)
 		return r.point(m, nil, Options{}).Same == want
 	}
-	if !same(func(r *txnRun, m *Micro) { r.seeds, m.NIC = 3, "" }) {
+	if !same(func(r *txnRun, m *Micro) { r.nearBar, m.NIC = true, "" }) {
 		t.Error("the same is taken for two")
 	}
 	for i, change := range []func(r *txnRun, m *Micro){

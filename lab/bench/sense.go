@@ -57,9 +57,7 @@ var expSense = &Experiment{
 		for _, v := range pick(o, plausible, plausible[0], plausible[4]) {
 			for _, s := range senseParts {
 				for _, name := range s.locks {
-					p := s.point(o, name, Params{{"part", s.part}, {"constant", v.text()}}, v.tune)
-					p.Seeds = 1
-					points = append(points, p)
+					points = append(points, s.point(o, name, Params{{"part", s.part}, {"constant", v.text()}}, v.tune))
 				}
 			}
 		}

@@ -46,7 +46,7 @@ var stepOthers = shiftSweep(sweep{of: "here", course: byCores, all: []float64{24
 
 // theirs returns the figures of the paper as rows.
 func theirs(part, lock string, clients int, t stepTimes) Point {
-	return Point{Seeds: 1, Measure: one(Params{{"part", part}, {"of", "paper"}, {"lock", lock}, {"clients", clients}}, func(context.Context, uint64) (Metrics, error) { return t.metrics(), nil })}
+	return Point{Measure: one(Params{{"part", part}, {"of", "paper"}, {"lock", lock}, {"clients", clients}}, func(context.Context, uint64) (Metrics, error) { return t.metrics(), nil })}
 }
 
 func stepPoints(o Options) (points []Point) {

@@ -29,14 +29,26 @@ var (
 )
 
 // points returns the points of locks at each value.
-func (c *course) points(o Options, locks []string, values []float64) []Point {
+func (c *course) points(o Options, locks []string, values []float64, near nearBar) []Point {
 	var points []Point
 	for _, v := range values {
 		for _, name := range locks {
-			points = append(points, o.point(name, nil, func(m *Micro) { c.set(m, v) }))
+			p := o.point(name, nil, func(m *Micro) { c.set(m, v) })
+			p.Near = near.at(name, v)
+			points = append(points, p)
 		}
 	}
 	return points
+}
+
+// A nearBar says which locks of a sweep, at which values, are Point.Near; nil: none.
+type nearBar func(lock string, v float64) bool
+
+func (n nearBar) at(lock string, v float64) bool { return n != nil && n(lock, v) }
+
+// anyOf is a nearBar of locks at each value.
+func anyOf(locks ...string) nearBar {
+	return func(lock string, _ float64) bool { return slices.Contains(locks, lock) }
 }
 
 // delayed is ShiftLock as its authors run it: waiters pause for 1862 ns between two READs, as their client has it by default, and messages within a compute node are delayed by 1 us (section
@@ -124,27 +136,10 @@ type sweep struct {
 	more    []string // so are these in quick runs, else at each
 	mutexes []string // locks that its authors ran without shared holders
 	of      string   // whose figures its rows have, where the paper's are among them
-	// near says where claims compare by a bar that is within some percent of the figure, as much as seeds differ by: such points have several seeds, others one.
-	near func(lock string, v float64) bool
+	near    nearBar
 	course
 	all, few []float64
 	log      bool // throughput is drawn by orders of magnitude
-}
-
-// once returns points of one seed each: of a figure none of whose claims has a bar within some percent of the figure.
-func once(points func(Options) []Point) func(Options) []Point {
-	return func(o Options) []Point {
-		list := points(o)
-		for i := range list {
-			list[i].Seeds = 1
-		}
-		return list
-	}
-}
-
-// anyOf is a sweep.near of locks at each value.
-func anyOf(locks ...string) func(string, float64) bool {
-	return func(lock string, _ float64) bool { return slices.Contains(locks, lock) }
 }
 
 // A load is a workload of a figure, by its name there.
@@ -180,9 +175,7 @@ func (s *sweep) points(o Options) (points []Point) {
 						m.ReadPct = 0
 					}
 				})
-				if p.Seeds = 1; s.near != nil && s.near(lock, v) && !o.Quick {
-					p.Seeds = severalSeeds
-				}
+				p.Near = s.near.at(lock, v)
 				points = append(points, p)
 			}
 		}

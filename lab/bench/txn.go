@@ -50,8 +50,8 @@ type txnRun struct {
 	commits   int  // how many its fixed window has at least, as far as commitsNs suffices
 	// hot is how many locks a profile names; 0: as many as the lock asks for.
 	hot     int
-	objects int // with trace "zipf": so many, each of which belongs to one of the locks; 0: each lock is one
-	seeds   int // 0: 1
+	objects int  // with trace "zipf": so many, each of which belongs to one of the locks; 0: each lock is one
+	nearBar bool // Point.Near
 
 	// before are sources of other transactions of the same kind, for a dry run of them: a profile. nil: there is none.
 	before   func(node, client int) locktrace.Source
@@ -85,7 +85,7 @@ const (
 func (r txnRun) point(m Micro, params Params, o Options) Point {
 	r.m = m.WithDefaults()
 	return Point{
-		Cost: 1e8 * float64(min(r.m.Clients, 64)), Seeds: max(r.seeds, 1), Same: r.measurand(o),
+		Cost: 1e8 * float64(min(r.m.Clients, 64)), Near: r.nearBar, Same: r.measurand(o),
 		Measure: one(params, func(ctx context.Context, seed uint64) (Metrics, error) {
 			r := r
 			r.m.Seed = seed

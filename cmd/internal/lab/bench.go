@@ -68,7 +68,7 @@ func experimentCommand(env *command.Env, name, usage string, list []*bench.Exper
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "quick", Usage: "fewer points, fewer seeds", Destination: &o.Quick},
 			command.CountFlag(&o.Seed, "seed", 1, 0, 1<<62, "the first seed"),
-			command.CountFlag(&o.Seeds, "seeds", 0, 0, 1000, "runs of each point, each of its own seed; 0: 3, or 1 with --quick, but of points that take long 1, and of some others more"),
+			command.CountFlag(&o.Seeds, "seeds", 0, 0, 1000, "runs of each point, each of its own seed; 0: 1, or more, without --quick, of points that claims compare by a bar near them"),
 			command.CountFlag(&o.Workers, "workers", 0, 0, 1024, "runs at a time; 0: one for each core. Figures do not depend on it"),
 			&cli.StringFlag{Name: "kept", Usage: "keep measurements in `FILE`, and do not repeat those that it has: a long run can be interrupted", Destination: &o.Kept},
 			command.ChoiceFlag(&o.NIC, "nic", "cx4", "model of the NICs", nics...),
