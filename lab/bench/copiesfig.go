@@ -84,7 +84,7 @@ var failoverCNs = []int{8, 64, 255}
 
 // point returns a measurement of r.
 func (r copiesRun) point(o Options, params Params, measure func(*copiesRun, context.Context) (Metrics, error)) Point {
-	return Point{Cost: float64(r.clients) * 1e7, Near: true, Measure: one(params, func(ctx context.Context, seed uint64) (Metrics, error) {
+	return Point{Cost: float64(r.clients) * 1e7, Measure: one(params, func(ctx context.Context, seed uint64) (Metrics, error) {
 		r := r
 		r.nic, r.seed = o.NIC, seed
 		return measure(&r, ctx)

@@ -344,14 +344,14 @@ func longReads(o Options, lock string, share float64) (txnRun, Micro) {
 	r, m := dslrTxn(lock, 16, 1)
 	if r.tables = true; share > 0 {
 		r.scans, r.scanNs, r.leaseNs = share, scanNs, scanLease
-		m.WarmupNs, m.WindowNs = 2*scanNs, 25*scanNs
+		m.WarmupNs, m.WindowNs = 2*scanNs, 15*scanNs
 		switch {
 		case o.Quick && share < 5e-2:
 			m.WindowNs = 5 * scanNs
 		case o.Quick: // there are few transactions
 			m.WindowNs = 10 * scanNs
 		case share >= 5e-2:
-			m.WindowNs = 100 * scanNs
+			m.WindowNs = 50 * scanNs
 		case share < 1e-4 || share >= 1e-2: // few long readers, or few transactions
 			m.WindowNs = 50 * scanNs
 		}
@@ -372,10 +372,11 @@ var expDSLR10 = &Experiment{
 	Points: func(o Options) (points []Point) {
 		run := func(share float64, lock string) Point { return longPoint(o, lock, share, 0) }
 		for _, share := range pick(o, []float64{0, 1e-5, 1e-4, 1e-3, 1e-2}, 0, 1e-2) {
-			locks := []string{oneSlot, manager, bypass, "declock"}
-			if share != 1e-5 { // costly, and nothing is judged by it
-				locks = append(locks, "dslr:slots")
+			if share == 1e-5 { // costly, and what is judged is what DSLR loses
+				points = append(points, run(share, oneSlot))
+				continue
 			}
+			locks := []string{oneSlot, manager, bypass, "declock", "dslr:slots"}
 			if share == 0 || share == 1e-2 {
 				locks = append(locks, "declock-tf")
 			}
@@ -521,12 +522,14 @@ func leaseLocks(o Options, rate float64, lease int) []string {
 	switch {
 	case o.Quick:
 		return []string{letterDSLR}
-	case rate == 1e-3 && (lease == 100 || lease == 10_000): // with dslr hardly anything commits
+	case rate == 1e-3 && lease == 100: // with dslr hardly anything commits
 		return []string{letterDSLR, "declock", "dslr"}
-	case rate == 1e-2 && lease < 10_000: // costly, and between what it is with the other rates
-		return []string{letterDSLR}
+	case rate == 1e-3 && lease == 10_000:
+		return []string{letterDSLR, "dslr"}
+	case rate != 1e-2 && (lease == 10 || lease == 100 || lease == 500): // declock's are costly, and nothing is judged by them
+		return []string{letterDSLR, "declock"}
 	}
-	return []string{letterDSLR, "declock"}
+	return []string{letterDSLR}
 }
 
 // bestLease judges which lease has the most throughput. One within a factor of 2 of the paper's comes out if it is ahead of all that are not by more than chance.

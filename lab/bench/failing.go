@@ -175,9 +175,9 @@ var expShift13 = &Experiment{
 			}
 			points = append(points, across(pick(o, []float64{1e-5, 1e-4, 1e-3, 1e-2}, 1e-3), list, func(rate float64, name string) Point {
 				m := shiftTxn(name)
-				m.WarmupNs, m.WindowNs = 40*fabric.Millisecond, 80*fabric.Millisecond
+				m.WarmupNs, m.WindowNs = 40*fabric.Millisecond, 60*fabric.Millisecond
 				if rate >= 1e-3 && !o.Quick { // few operations, and many waits of leases
-					m.WindowNs = 400 * fabric.Millisecond
+					m.WindowNs = 240 * fabric.Millisecond
 				}
 				r := txnRun{trace: "zipf", sorted: true, fails: failuresOf(name, rate, waiting)}
 				return r.point(m.sized(o), Params{{"part", part}, {"lock", name}, {"rate", rate}}, o)

@@ -80,7 +80,7 @@ var expFig12e = throughputFigure(&Experiment{
 	Columns: []string{"lock", "theta", "mops", "p50_us", "p99_us", "retries_per_acquire"},
 	Judge:   judgeSkew,
 }, bySkew, func(o Options) []float64 {
-	return pick(o, []float64{0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.99}, 0, 0.99)
+	return pick(o, []float64{0, 0.4, 0.6, 0.7, 0.8, 0.9, 0.99}, 0, 0.99)
 }, nil)
 
 // nearClients: with 24 clients CASLock is as fast as DecLock, and with as many as there are ShiftLock and DecLock-PF are near the paper's bound.
@@ -153,7 +153,7 @@ func both(rows Rows, a, b, param, metric string) string {
 }
 
 // lengths are the critical sections of Fig. 12b and 13. Those with 16 operations and more take longest, so quick runs leave out what is claimed of them.
-func lengths(o Options) []float64 { return pick(o, []float64{0, 1, 2, 4, 8, 16, 24, 32}, 1, 2) }
+func lengths(o Options) []float64 { return pick(o, []float64{0, 1, 2, 4, 8, 16, 32}, 1, 2) }
 
 // slowMessageNs is by how much the messages of the variant of ShiftLock are slower that the claims name.
 const slowMessageNs = 1000

@@ -10,7 +10,7 @@ var expFig18 = &Experiment{
 	Points: func(o Options) []Point {
 		var points []Point
 		for _, n := range pick(o, []int{1, 4, 16}, 1) {
-			for _, scale := range pick(o, []float64{1, 1.5, 2, 3, 4}, 1, 4) {
+			for _, scale := range pick(o, []float64{1, 2, 3, 4}, 1, 4) {
 				for _, name := range []string{"cas", "dslr+", "dslr+-overflow", "shift", "shift-artifact", "declock-pf", "declock"} {
 					points = append(points, o.point(name, nil, func(m *Micro) { m.CSLen, m.MessageScale = n, scale }, Param{"message_scale", scale}))
 				}

@@ -69,9 +69,9 @@ var (
 	shift4Short = shiftSweep(sweep{course: byCores, all: []float64{240}, few: []float64{240}, locks: shortPauses, loads: []load{writeIntensive, readIntensive}})
 	shift7      = shiftSweep(sweep{course: byLocks, more: slices.Concat(shiftOthers, shortPauses), all: []float64{1000, 10_000, 100_000, 1_000_000, 10_000_000}, few: []float64{1000, 10_000_000},
 		loads: []load{writeIntensive}})
-	shift8 = shiftSweep(sweep{course: byCores, near: func(_ string, v float64) bool { return v == 20 || v == 40 }, more: slices.Concat(shiftOthers, shortPauses), all: []float64{5, 20, 40, 80, 120, 160, 200, 240}, few: []float64{20, 40, 240},
+	shift8 = shiftSweep(sweep{course: byCores, near: func(_ string, v float64) bool { return v == 20 || v == 40 }, more: slices.Concat(shiftOthers, shortPauses), all: []float64{5, 20, 40, 80, 120, 160, 240}, few: []float64{20, 40, 240},
 		loads: []load{writeIntensive, readIntensive}})
-	shift9 = shiftSweep(sweep{course: byCores, all: []float64{5, 20, 40, 80, 120, 160, 200, 240}, few: []float64{40, 240},
+	shift9 = shiftSweep(sweep{course: byCores, all: []float64{5, 20, 40, 80, 120, 160, 240}, few: []float64{40, 240},
 		locks: []string{delayed}, ends: []string{"declock-pf", "declock"}, loads: []load{
 			reading("WI, uniform", 50, 0), reading("WI, Zipf 0.5", 50, 0.5), reading("WI, Zipf 0.9", 50, 0.9), reading("WI, Zipf 0.99", 50, 0.99),
 			reading("RI, uniform", 95, 0), reading("RI, Zipf 0.5", 95, 0.5), reading("RI, Zipf 0.9", 95, 0.9), reading("RI, Zipf 0.99", 95, 0.99)}})

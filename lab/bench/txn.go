@@ -73,6 +73,9 @@ var txnThink = map[string]fabric.Time{"tatp": 2800, "tpcc": 7 * fabric.Microseco
 
 const txnPatience = 10 * fabric.Millisecond
 
+// txnLimitNs is how long a run of transactions of many locks is at most if it does not become steady: one with 0.2 M/s and ten retries each takes half a minute.
+const txnLimitNs = 200 * fabric.Millisecond
+
 // commitsNs is for how long a run of so many commits is measured at most.
 const commitsNs = 200 * fabric.Millisecond
 
@@ -256,6 +259,9 @@ func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client in
 		return nil, err
 	}
 	pace := r.m.pace()
+	if r.trace != "zipf" {
+		pace.LimitNs = min(pace.LimitNs, txnLimitNs)
+	}
 	if n := uint64(r.commits); n > 0 {
 		pace.Ops, pace.LeastOps, pace.LimitNs = n, n, pace.WarmupNs+commitsNs
 	}
