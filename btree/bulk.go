@@ -155,10 +155,11 @@ func (c *Client) unlessClosed(err error) error {
 // begin locks the first leaf of a tree that is empty, and may be changed.
 func (b *Bulk) begin() error {
 	c := b.c
-	if err := c.lock(&c.n, c.left, c.t.first); err != nil {
+	err := c.lock(&c.n, c.left, c.t.first)
+	if c.found(); err != nil {
 		return err
 	}
-	err := b.empty()
+	err = b.empty()
 	for i := range c.t.h.Parts {
 		if err == nil {
 			_, err = c.writable(i)

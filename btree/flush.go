@@ -17,9 +17,7 @@ func (c *Client) Flush() (removed uint64, err error) {
 			return removed, err
 		}
 		var n uint64
-		var next []byte
-		err = c.outlast(func() (err error) { n, next, more, err = c.flushLeaf(edge); return err })
-		if edge = next; err != nil {
+		if n, edge, more, err = c.flushNext(edge); err != nil {
 			return removed, fmt.Errorf("btree: flush: %w", err)
 		}
 		removed += n
@@ -27,14 +25,21 @@ func (c *Client) Flush() (removed uint64, err error) {
 	return removed, nil
 }
 
-// flushLeaf removes the keys of the leaf that has a key, and returns where the next one begins; more is false if there is none.
-func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, err error) {
+// flushNext is flushLeaf as an operation of its own, with what there is to do behind it.
+func (c *Client) flushNext(edge []byte) (removed uint64, next []byte, more bool, err error) {
 	c.user.Enter()
 	defer c.user.Exit()
+	err = c.outlast(func() (err error) { removed, next, more, err = c.flushLeaf(edge); return err })
+	c.doJobs()
+	return removed, next, more, err
+}
+
+// flushLeaf removes the keys of the leaf that has a key, and returns where the next one begins; more is false if there is none.
+func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, err error) {
 	n := &c.n
 	c.search.begin(0, key, false, true)
 	err = c.seek(&c.search, n, c.leaf)
-	c.uncertain = false // see putEncoded
+	c.found()
 	if err != nil {
 		return 0, nil, false, err
 	}
@@ -57,7 +62,6 @@ func (c *Client) flushLeaf(key []byte) (removed uint64, next []byte, more bool, 
 		c.free(v.at, classFor(v.size))
 	}
 	c.stats.Deletes += removed
-	c.doJobs()
 	return removed, next, more, nil
 }
 

@@ -29,6 +29,7 @@ type mirrored struct {
 	last   memory.Backups // that have what mirrorWrite has written last
 	stored memory.Backups // that have the large value of the operation in work
 	partly partly         // where a change that has failed on its way to the backups may show
+	own    bool           // what is changed next is what the operation in work is to change: not what is repaired on the way, or done behind it
 	// settling: backups get what the primary has, which is done however few are in sync.
 	settling bool
 }
@@ -48,9 +49,10 @@ func (c *Client) outlast(try func() error) error {
 	if !c.t.h.Replicated() {
 		return try()
 	}
-	defer func() { c.mirrored.partly = partly{} }()
+	defer func() { c.mirrored.partly, c.mirrored.own = partly{}, false }()
 	once := try
 	try = func() error {
+		c.mirrored.own = false
 		err := once()
 		c.conclude(err)
 		return err
@@ -68,6 +70,9 @@ func (c *Client) outlast(try func() error) error {
 	return c.t.h.Damaged(&c.work, err)
 }
 
+// found is called when an operation has the lock of what it is to change, or has not got it: whatever was repaired on the way does not count.
+func (c *Client) found() { c.uncertain, c.mirrored.own = false, true }
+
 // conclude waits for what becomes of the only change of an operation that has failed on its way to the backups. If the one that serves by then has nothing of it, the operation may be begun again.
 func (c *Client) conclude(err error) {
 	x := &c.mirrored.partly
@@ -80,7 +85,7 @@ func (c *Client) conclude(err error) {
 // unreached returns an error if what an attempt before this one was to change may show at what serves now: also if the key is on another part by now. b are the backups of the part.
 func (c *Client) unreached(part int, b *memory.Backups) error {
 	x := &c.mirrored.partly
-	if c.mirrored.settling || x.trace.None() {
+	if !c.mirrored.own || x.trace.None() {
 		return nil
 	}
 	if x.part != part { // a split may have taken the key there, from where others have seen and changed it
@@ -188,7 +193,7 @@ func (c *Client) mirror(p ptr, b []byte, w word, after ...fabric.Op) error {
 		fabric.Store(a, uint64(w)))
 	if err := backups.Write(append(ops, after...), 1); errors.Is(err, fabric.ErrUnknownOutcome) {
 		// A backup may lead to the shadow.
-		if y := &x.partly; !c.uncertain && (y.trace.None() || y.part == p.node()) { // nothing of the operation was published before
+		if y := &x.partly; x.own && (y.trace.None() || y.part == p.node()) {
 			y.trace.Add(backups.Trace())
 			y.part, y.open, y.since = p.node(), true, c.port.Now()
 		}

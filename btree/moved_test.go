@@ -133,9 +133,13 @@ func TestChangeThatShowsAtALaterPrimary(t *testing.T) {
 			wantErr(t, "promote", w.c.PromoteTo(w.mns[0], 1), nil)
 			l.before = func() { w.c.KillMN(1) }
 		}
+		began := c.port.Now()
 		wantErr(t, name, do(c), fabric.ErrUnknownOutcome)
 		if l.before != nil {
 			t.Errorf("%s: it was not begun again", name)
+		}
+		if waited := c.port.Now() - began; waited > 5*fabric.Second { // as for a memory node that is to be replaced
+			t.Errorf("%s: it has waited for %v, and nothing more was to become of it", name, waited)
 		}
 	}
 }

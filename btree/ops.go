@@ -226,7 +226,7 @@ func (c *Client) putEncoded(key, payload, old []byte, k kind, when cond) (replac
 	n := &c.n
 	c.search.begin(0, key, false, true)
 	err = c.seek(&c.search, n, c.leaf)
-	c.uncertain = false // whatever was repaired on the way
+	c.found()
 	if err != nil {
 		return replaced, err
 	}
@@ -287,7 +287,7 @@ func (c *Client) remove(key []byte) error {
 	n := &c.n
 	c.search.begin(0, key, false, true)
 	err := c.seek(&c.search, n, c.leaf)
-	c.uncertain = false // see putEncoded
+	c.found()
 	if err != nil {
 		return err
 	}
