@@ -129,9 +129,13 @@ func TestChangeThatShowsAtALaterPrimary(t *testing.T) {
 				}
 			}
 		}
+		began := c.port.Now()
 		wantErr(t, name, do(c), fabric.ErrUnknownOutcome)
 		if l.before != nil {
 			t.Errorf("%s: it was not begun again", name)
+		}
+		if waited := c.port.Now() - began; waited > 5*fabric.Second { // as for a memory node that is to be replaced
+			t.Errorf("%s: it has waited for %v, and nothing more was to become of it", name, waited)
 		}
 	}
 }

@@ -45,3 +45,33 @@ func (l *refused) Release(h *lock.Hold, before []fabric.Op) error {
 	}
 	return why
 }
+
+// A change fails on its way to the backups, and so does the release of its lock: its caller hears of both.
+func TestReleaseOfAFailedChange(t *testing.T) {
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 1, 2)
+	p := &interrupted{Port: w.port(0).(*sim.Port)}
+	l := &unreleased{Locker: cas.New(p, cas.Config{})}
+	c, err := w.open(0, w.config()).Client(l)
+	wantErr(t, "client", err, nil)
+	for _, why := range []error{lock.ErrLost, fabric.ErrFenced, lock.ErrMemoryLost} {
+		wantErr(t, "set", c.Set(b("k"), b("1"), Options{}), nil) // the first chain to a backup of the next is that of its bucket
+		p.left, l.why = 1, why
+		if err := c.Set(b("k"), b("2"), Options{}); !errors.Is(err, fabric.ErrInterrupted) || !errors.Is(err, why) {
+			t.Errorf("the release says %q, the set: %v", why, err)
+		}
+	}
+}
+
+// An unreleased is a Locker of which a release that is to change nothing says once that it has failed.
+type unreleased struct {
+	*cas.Locker
+	why error
+}
+
+func (l *unreleased) Release(h *lock.Hold, before []fabric.Op) error {
+	err := l.Locker.Release(h, before)
+	if len(before) == 0 && l.why != nil {
+		err, l.why = errors.Join(l.why, err), nil
+	}
+	return err
+}
