@@ -155,14 +155,19 @@ func TestReplicasAreApart(t *testing.T) {
 // backupDo executes operations at the backup.
 func (g *group) backupDo(ops ...fabric.Op) {
 	g.t.Helper()
-	rep := g.port.(fabric.Replicator)
+	g.backupDoBy(g.port, ops...)
+}
+
+func (g *group) backupDoBy(port fabric.Port, ops ...fabric.Op) {
+	g.t.Helper()
+	rep := port.(fabric.Replicator)
 	r, err := rep.Replicas(0)
 	if err != nil || r.N != 1 {
 		g.t.Fatal(r, err)
 	}
 	p, err := rep.PostBackup(&r, 0, ops)
 	if err == nil {
-		err = g.port.Wait(p)
+		err = port.Wait(p)
 	}
 	if err != nil {
 		g.t.Fatal(err)
@@ -257,13 +262,20 @@ func TestExecutedAtABackup(t *testing.T) {
 			if then == "ended" {
 				_ = g.b.Close()
 			}
+			want := uint64(5)
+			if then == "" { // sent again, it would be executed once more
+				want = 6
+				other := peertest.Open(t, g.Nodes[1])
+				g.usable(other)
+				g.backupDoBy(other, fabric.Store(peertest.Word, want))
+			}
 			l.lead.Unlock()
 			known := op.Kind == fabric.OpWrite && then != "ended"
 			if err := g.port.Wait(pending); known && err != nil || !known && !errors.Is(err, fabric.ErrUnknownOutcome) {
 				t.Errorf("%v, %s: %v", op, then, err)
 			}
-			if then == "" && g.word(g.b) != 5 {
-				t.Errorf("%v: the word is %d", op, g.word(g.b))
+			if then != "ended" && g.word(g.b) != want {
+				t.Errorf("%v, %s: the word is %d, want %d", op, then, g.word(g.b), want)
 			}
 			g.testClose()
 		}
