@@ -72,7 +72,7 @@ var expFig12d = throughputFigure(&Experiment{
 	Judge:   judgeLocks,
 }, byLocks, func(o Options) []float64 {
 	return pick(o, []float64{1000, 10_000, 100_000, 1_000_000, 10_000_000}, 1000, 100_000, 10_000_000)
-}, nil)
+}, func(lock string, n float64) bool { return lock == "declock-pf" && (n == 1000 || n == 10_000_000) })
 
 var expFig12e = throughputFigure(&Experiment{
 	Name: "fig12e", Title: "Throughput by skew",

@@ -36,21 +36,15 @@ const (
 
 var senseParts = []senseOf{
 	{senseDefault, []string{"cas", "dslr+-overflow", "shift", "shift-artifact", "declock-tf", "declock-pf", "declock"}, func(o Options, lock string, front Params, tune string) Point {
-		return o.shorter().point(lock, front, func(m *Micro) { m.Tune = tune })
+		return o.point(lock, front, func(m *Micro) { m.Tune = tune })
 	}},
 	{senseFew, []string{"shift-artifact", "declock"}, func(o Options, lock string, front Params, tune string) Point {
-		return o.shorter().point(lock, front, func(m *Micro) { m.Tune, m.CNs, m.Clients = tune, 64, 64 })
+		return o.point(lock, front, func(m *Micro) { m.Tune, m.CNs, m.Clients = tune, 64, 64 })
 	}},
 	{senseTree, []string{"cas", "sherman", "declock-tf", "declock"}, func(o Options, lock string, front Params, tune string) Point {
-		x := o.shorter().index(Index{Lock: lock, Clients: 512, CNs: 512 / shermanPerCN, Mix: shermanMixes[0], Tune: tune})
+		x := o.index(Index{Lock: lock, Clients: 512, CNs: 512 / shermanPerCN, Mix: shermanMixes[0], Tune: tune})
 		return x.point(append(front, x.params()...))
 	}},
-}
-
-// shorter has runs as short as quick ones: what turns is a ratio of 1, and most are far from that.
-func (o Options) shorter() Options {
-	o.Quick = true
-	return o
 }
 
 var expSense = &Experiment{
