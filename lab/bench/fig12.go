@@ -153,7 +153,7 @@ func both(rows Rows, a, b, param, metric string) string {
 }
 
 // lengths are the critical sections of Fig. 12b and 13. Those with 16 operations and more take longest, so quick runs leave out what is claimed of them.
-func lengths(o Options) []float64 { return pick(o, []float64{0, 1, 2, 4, 8, 16, 32}, 1, 2) }
+func lengths(o Options) []float64 { return pick(o, []float64{0, 1, 2, 4, 8, 16, 24, 32}, 1, 2) }
 
 // slowMessageNs is by how much the messages of the variant of ShiftLock are slower that the claims name.
 const slowMessageNs = 1000
