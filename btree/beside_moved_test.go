@@ -121,6 +121,41 @@ func TestRepairThatIsBegunAgain(t *testing.T) {
 	}
 }
 
+// A put has reached one of two backups when the other serves, and that which it has reached serves when it is begun again: it meets a leaf then that another has left dead. It unlinks that, and ends at once: its outcome
+// is unknown.
+func TestRepairOnTheWayOfAChangeThatShows(t *testing.T) {
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 2, 3)
+	defer w.c.Close()
+	p := fabrictest.NewGoingOver(w.port(0))
+	l := &relocking{losing: losing{attaching{cas.New(p, cas.Config{Plain: true}), w.cns[0]}}}
+	c, err := w.open(0, w.tiny()).Client(l)
+	wantErr(t, "client", err, nil)
+	for i := range 9 {
+		wantErr(t, "put", c.Put(fmt.Appendf(nil, "%02d", i), make([]byte, 16)), nil)
+	}
+	d := w.client(1, w.open(1, w.tiny()))
+	p.Chain, p.When = 1, fabrictest.Executed
+	p.Over = func() {
+		wantErr(t, "promote", w.c.PromoteTo(w.mns[0], 1), nil)
+		l.before = func() {
+			w.c.KillMN(1)
+			wantErr(t, "attach", d.l.Port().Reattach(w.mns[0], w.cns[1].MemoryEpoch(w.mns[0])), nil)
+			for i := 3; d.stats.Emptied == 0 && i < 9; i++ {
+				_ = d.remove(fmt.Appendf(nil, "%02d", i)) // and nothing of what there is to do behind it
+			}
+			d.jobs = d.jobs[:0]
+		}
+	}
+	began := c.port.Now()
+	wantErr(t, "put", c.Put([]byte("03"), make([]byte, 15)), fabric.ErrUnknownOutcome)
+	if waited := c.port.Now() - began; waited > 5*fabric.Second {
+		t.Errorf("it has waited for %v, and nothing more was to become of it", waited)
+	}
+	if d.stats.Emptied == 0 || c.stats.Unlinked == 0 {
+		t.Errorf("%d leaves are dead, %d unlinked", d.stats.Emptied, c.stats.Unlinked)
+	}
+}
+
 // A put splits a leaf, and what there is to do above that has reached one of two backups when the other serves. The put is made, and so is the next, whatever serves by then.
 func TestSplitThatReachesOneBackup(t *testing.T) {
 	for chain, over := 1, true; over; chain++ {

@@ -18,13 +18,13 @@ func TestMinInSync(t *testing.T) {
 	for i := range 100 {
 		wantErr(t, "put", c.Put(keyOf(i), bytes.Repeat([]byte("v"), i)), nil)
 	}
-	c.unsettle(ptr(c.t.root.Load()))
-	wantErr(t, "settle", c.settleAll(), nil) // that is done without the minimum, and nothing else is
 	cfg := w.config()
 	cfg.Name = "empty"
 	empty := w.client(0, w.open(0, cfg))
 	w.c.KillMN(w.c.Group(mn).Replicas[1].ID)
 	wantErr(t, "a put that the backup has missed", c.Put(keyOf(1), []byte("x")), fabric.ErrTooFewCopies)
+	c.unsettle(ptr(c.t.root.Load()))
+	wantErr(t, "settle", c.settleAll(), nil) // that is done without the minimum, and nothing else is
 	used := func() int {
 		r, err := c.Check(CheckOptions{})
 		if wantErr(t, "check", err, nil); !r.Clean() || r.Keys != 100 {

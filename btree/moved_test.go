@@ -144,6 +144,51 @@ func TestChangeThatShowsAtALaterPrimary(t *testing.T) {
 	}
 }
 
+// A silent is a Locker of which nobody knows what has come of its next release that changes something.
+type silent struct {
+	relocking
+	lost bool
+}
+
+func (l *silent) Release(h *lock.Hold, before []fabric.Op) error {
+	err := l.relocking.Release(h, before)
+	if l.lost && len(before) > 0 {
+		l.lost = false
+		err = errors.Join(fabric.ErrUnknownOutcome, err)
+	}
+	return err
+}
+
+// A put has been made, and its client does not know that: it is not made once more. So it is when it was begun again after a first attempt that has reached a backup which does not serve, and when there are no backups left.
+func TestPutOfUnknownOutcomeIsNotBegunAgain(t *testing.T) {
+	for _, copies := range []int{2, 3} {
+		w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 1, copies)
+		p := fabrictest.NewGoingOver(w.port(0))
+		l := &silent{relocking: relocking{losing: losing{attaching{cas.New(p, cas.Config{Plain: true}), w.cns[0]}}}}
+		c, err := w.open(0, w.tiny()).Client(l)
+		wantErr(t, "client", err, nil)
+		for range 2 {
+			wantErr(t, "put", c.Put([]byte("k"), []byte("1")), nil)
+		}
+		if copies == 2 {
+			w.c.KillMN(w.c.Group(w.mns[0]).Replicas[1].ID)
+			wantErr(t, "put", c.Put([]byte("k"), []byte("1")), nil)
+			l.lost = true
+		} else {
+			p.Chain, p.When = 1, fabrictest.Executed
+			p.Over = func() {
+				wantErr(t, "promote", w.c.PromoteTo(w.mns[0], 1), nil)
+				l.before = func() { l.lost = true }
+			}
+		}
+		wantErr(t, fmt.Sprintf("%d copies: put", copies), c.Put([]byte("k"), []byte("2")), fabric.ErrUnknownOutcome)
+		if l.lost || l.before != nil {
+			t.Errorf("%d copies: nothing was lost", copies)
+		}
+		w.c.Close()
+	}
+}
+
 // A put has reached one of two backups of a leaf, and is to be begun again. The one that it has reached serves meanwhile, others have seen the put there and changed it, and a split has taken the key to another memory node:
 // the put is not made once more there.
 func TestChangeThatShowsAtALaterPrimaryOfAnotherPart(t *testing.T) {

@@ -90,3 +90,54 @@ func TestRootIsSettled(t *testing.T) {
 		t.Error(r)
 	}
 }
+
+// A refusing is a Port that refuses to change the word that leads to the root, once.
+type refusing struct {
+	*sim.Port
+	root fabric.Addr
+}
+
+func (p *refusing) Do(ops []fabric.Op) error {
+	if op := &ops[len(ops)-1]; op.Kind == fabric.OpCAS && op.Addr == p.root {
+		p.root = 0
+		return fabric.ErrNodeDown
+	}
+	return p.Port.Do(ops)
+}
+
+// A new root is at the backup, and the primary refuses it: the root is not free, for the backup leads to it, and its compute node settles that by itself.
+func TestRootThatThePrimaryRefuses(t *testing.T) {
+	w := newReplicated(t, sim.Config{NIC: sim.Ideal()}, 1, 1<<20, 1, 2)
+	p := &refusing{Port: w.port(0).(*sim.Port)}
+	c := clientOn(t, w.open(0, w.tiny()), p)
+	a := c.t.h.Parts[0].Base.Add(rootOffset)
+	root := func(at fabric.MemID) ptr {
+		word := make([]byte, 8)
+		if w.c.Peek(a, word); at > 0 {
+			w.c.PeekBackup(a, at, word)
+		}
+		return ptr(get64(word, 0))
+	}
+	walkAll(t, c, w.cns[0].View)
+	p.root = a
+	for i := 0; i < 9 && p.root != 0; i++ {
+		wantErr(t, "put", c.Put(fmt.Appendf(nil, "%02d", i), make([]byte, 16)), nil)
+	}
+	named := root(1)
+	if p.root != 0 || named == root(0) {
+		t.Fatalf("the backup leads to %v, the primary to %v", named, root(0))
+	}
+	for range 20 {
+		slot, err := c.alloc(0, classNode)
+		if wantErr(t, "alloc", err, nil); slot.off64() == named.off64() {
+			t.Fatalf("slot %v is free, and the backup leads to it", slot)
+		}
+	}
+	if walkAll(t, c, w.cns[0].View) {
+		t.Error("a walk, though none has gone")
+	}
+	r, err := c.Check(CheckOptions{Backups: true})
+	if wantErr(t, "check", err, nil); !r.Sound() {
+		t.Errorf("not settled: %v", r)
+	}
+}
