@@ -234,9 +234,9 @@ func TestLateWriteToBackup(t *testing.T) {
 }
 
 // A WRITE to a backup has been executed when the connection breaks, and its client has no answer: it hears that it was, also if that backup is promoted meanwhile. Of what has a result the outcome is unknown, and of all if the
-// memory node has ended.
+// memory node has ended, or remembers nothing of the lane.
 func TestExecutedAtABackup(t *testing.T) {
-	for _, then := range []string{"", "promoted", "ended"} {
+	for _, then := range []string{"", "promoted", "ended", "forgotten"} {
 		for _, op := range []fabric.Op{fabric.Store(peertest.Word, 5), fabric.FAA(peertest.Word, 4)} {
 			g := newGroup(t)
 			conn, pending := g.stall(op)
@@ -255,12 +255,17 @@ func TestExecutedAtABackup(t *testing.T) {
 			l.mu.Unlock()
 			conn.exec.Unlock()
 			peertest.Await(t, "it is executed", func() bool { return g.word(g.b) == 5 })
-			if then != "" {
+			switch then {
+			case "promoted", "ended":
 				g.wish(member.Promote, g.now().Replicas[1].Host)
 				peertest.Await(t, "the lane ends", func() bool { return l.ctx.Err() != nil })
-			}
-			if then == "ended" {
-				_ = g.b.Close()
+				if then == "ended" {
+					_ = g.b.Close()
+				}
+			case "forgotten":
+				g.b.peer.Mu.Lock()
+				g.b.forget(conn.lane)
+				g.b.peer.Mu.Unlock()
 			}
 			want := uint64(5)
 			if then == "" { // sent again, it would be executed once more
@@ -270,7 +275,7 @@ func TestExecutedAtABackup(t *testing.T) {
 				g.backupDoBy(other, fabric.Store(peertest.Word, want))
 			}
 			l.lead.Unlock()
-			known := op.Kind == fabric.OpWrite && then != "ended"
+			known := op.Kind == fabric.OpWrite && then != "ended" && then != "forgotten"
 			if err := g.port.Wait(pending); known && err != nil || !known && !errors.Is(err, fabric.ErrUnknownOutcome) {
 				t.Errorf("%v, %s: %v", op, then, err)
 			}
