@@ -156,7 +156,8 @@ func (c *Client) unlessClosed(err error) error {
 func (b *Bulk) begin() error {
 	c := b.c
 	err := c.lock(&c.n, c.left, c.t.first)
-	if c.found(); err != nil {
+	c.found()
+	if err != nil {
 		return err
 	}
 	err = b.empty()

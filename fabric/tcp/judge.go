@@ -15,7 +15,8 @@ import (
 // judgeTimeout is for how long a memory node is asked, at most.
 const judgeTimeout = time.Second
 
-// judge asks the memory node of a backup, when the lane has ended, which frames without answer it has executed. nil: it does not say, or there is nothing to ask. mu and lead are held.
+// judge asks the memory node of a backup, when the lane has ended, which frames without answer it has executed. nil: it does not say, or is no member any more and so serves nothing, or there is nothing to ask. mu
+// and lead are held.
 func (l *lane) judge() *refusal {
 	r := l.r
 	if r.Backup == 0 || !l.inDoubt() {
@@ -26,7 +27,7 @@ func (l *lane) judge() *refusal {
 	defer l.mu.Lock()
 	ctx, cancel := context.WithTimeout(r.n.Work, min(judgeTimeout, r.n.DeadAfter))
 	defer cancel()
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && r.hosted() {
 		conn, a, err := r.dial(ctx, l.index, first)
 		if err == nil { // it has not heard of the epoch yet
 			conn.close()
@@ -39,6 +40,12 @@ func (l *lane) judge() *refusal {
 		peer.Pause(ctx, peer.RedialEvery)
 	}
 	return nil
+}
+
+// hosted reports whether the memory node of a backup is a member still.
+func (r *remote) hosted() bool {
+	st, _ := r.n.State()
+	return st.Has(r.MN.Incarnation)
 }
 
 // inDoubt reports whether a frame without answer may have been executed that changes memory; mu is held.

@@ -145,3 +145,17 @@ func TestMemoryNodeThatSaysOtherwise(t *testing.T) {
 		}
 	}
 }
+
+// What a backup has executed is asked of a memory node that is a member: one that has ended answers nothing, and operations on the number wait meanwhile.
+func TestEndedBackupIsNotAsked(t *testing.T) {
+	g := newGroup(t)
+	r := &remote{n: g.n}
+	r.MN, r.Backup = g.b.Member(), g.now().Replicas[1].Number
+	if !r.hosted() {
+		t.Error("a member is not asked")
+	}
+	if err := g.b.Close(); err != nil {
+		t.Error(err)
+	}
+	peertest.Await(t, "the compute node knows of the end", func() bool { return !r.hosted() })
+}

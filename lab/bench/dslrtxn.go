@@ -271,6 +271,7 @@ var expDSLR9 = &Experiment{
 	Points: func(o Options) []Point {
 		point := func(patience fabric.Time, lock string, nodes int) Point {
 			r, m := dslrTxn(lock, nodes, 10)
+			r.nearBar = lock == "dslr" && (nodes == 1 || nodes == 16)
 			return r.ordered(patience).at(m, Params{{"lock", lock}, {"nodes", nodes}, patienceParam(patience)}, o)
 		}
 		points := across(pick(o, []int{1, 2, 4, 8, 16}, 1, 16), []string{"dslr", "cas", "drtm", "ncosed", manager, "declock-tf", "declock"}, func(nodes int, lock string) Point { return point(0, lock, nodes) })
@@ -350,8 +351,6 @@ func longReads(o Options, lock string, share float64) (txnRun, Micro) {
 			m.WindowNs = 5 * scanNs
 		case o.Quick: // there are few transactions
 			m.WindowNs = 10 * scanNs
-		case share >= 5e-2:
-			m.WindowNs = 50 * scanNs
 		case share < 1e-4 || share >= 1e-2: // few long readers, or few transactions
 			m.WindowNs = 50 * scanNs
 		}

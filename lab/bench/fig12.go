@@ -72,7 +72,9 @@ var expFig12d = throughputFigure(&Experiment{
 	Judge:   judgeLocks,
 }, byLocks, func(o Options) []float64 {
 	return pick(o, []float64{1000, 10_000, 100_000, 1_000_000, 10_000_000}, 1000, 100_000, 10_000_000)
-}, func(lock string, n float64) bool { return lock == "declock-pf" && (n == 1000 || n == 10_000_000) })
+}, func(lock string, n float64) bool {
+	return (n == 1000 || n == 10_000_000) && slices.Contains([]string{"dslr+", "shift", "shift-artifact", "declock-pf"}, lock)
+})
 
 var expFig12e = throughputFigure(&Experiment{
 	Name: "fig12e", Title: "Throughput by skew",
@@ -83,7 +85,7 @@ var expFig12e = throughputFigure(&Experiment{
 	return pick(o, []float64{0, 0.4, 0.6, 0.7, 0.8, 0.9, 0.99}, 0, 0.99)
 }, nil)
 
-// nearClients: with 24 clients CASLock is as fast as DecLock, and with as many as there are ShiftLock and DecLock-PF are near the paper's bound.
+// nearClients: with 24 clients CASLock is as fast as DecLock, and with as many as there are the locks that queue differ by about the paper's bound.
 func nearClients(lock string, clients float64) bool {
 	return clients == 24 || nearLength(lock, 1) && clients == DefaultClients
 }

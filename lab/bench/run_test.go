@@ -127,7 +127,7 @@ func TestSeedsOfPoints(t *testing.T) {
 			t.Errorf("%+v: seeds %v, want %v", c.cfg, got, c.want)
 		}
 	}
-	// The default point is in several figures, with as many seeds in each: they are taken once.
+	// The default point is in these three, with as many seeds in each: they are taken once.
 	for _, lock := range []string{"shift", "declock-pf", "declock"} {
 		same := Default(lock).Point().Same
 		for _, e := range []*Experiment{expFig12a, expFig12b, expFig13} {
