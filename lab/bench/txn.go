@@ -73,8 +73,8 @@ var txnThink = map[string]fabric.Time{"tatp": 2800, "tpcc": 7 * fabric.Microseco
 
 const txnPatience = 10 * fabric.Millisecond
 
-// txnLimitNs is how long a run of transactions of many locks is at most if it does not become steady: one with 0.2 M/s and ten retries each takes half a minute.
-const txnLimitNs = 200 * fabric.Millisecond
+// abortsLimitNs is how long a run of transactions that give up is at most if it does not become steady: few ever do, and one takes half a minute.
+const abortsLimitNs = 200 * fabric.Millisecond
 
 // commitsNs is for how long a run of so many commits is measured at most.
 const commitsNs = 200 * fabric.Millisecond
@@ -259,8 +259,8 @@ func (r *txnRun) runWith(ctx context.Context, n int, source func(node, client in
 		return nil, err
 	}
 	pace := r.m.pace()
-	if r.trace != "zipf" {
-		pace.LimitNs = min(pace.LimitNs, txnLimitNs)
+	if !r.sorted {
+		pace.LimitNs = min(pace.LimitNs, abortsLimitNs)
 	}
 	if n := uint64(r.commits); n > 0 {
 		pace.Ops, pace.LeastOps, pace.LimitNs = n, n, pace.WarmupNs+commitsNs
