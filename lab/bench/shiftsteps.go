@@ -50,7 +50,7 @@ func theirs(part, lock string, clients int, t stepTimes) Point {
 }
 
 func stepPoints(o Options) (points []Point) {
-	here := shiftSweep(sweep{of: "here", course: byCores, all: shift8.all, few: shift8.few, loads: shift8.loads, locks: []string{delayed, "declock-pf", "declock"}})
+	here := shiftSweep(sweep{of: "here", course: byCores, all: []float64{5, 20, 40, 80, 120, 160, 200, 240}, few: shift8.few, loads: shift8.loads, locks: []string{delayed, "declock-pf", "declock"}})
 	points = append(here.points(o), stepOthers.points(o)...)
 	for _, part := range []string{"WI", "RI"} {
 		for _, n := range pick(o, shift8.all, shift8.few...) {
