@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"errors"
+	"net"
 	"testing"
 
 	"github.com/declock/declock/fabric"
@@ -146,11 +147,11 @@ func TestMemoryNodeThatSaysOtherwise(t *testing.T) {
 	}
 }
 
-// What a backup has executed is asked of a memory node that is a member: one that has ended answers nothing, and operations on the number wait meanwhile.
+// What a backup has executed is asked of a memory node that is a member: one that has ended answers nothing, and operations on the number wait meanwhile. So nobody is asked at its address.
 func TestEndedBackupIsNotAsked(t *testing.T) {
 	g := newGroup(t)
-	r := &remote{n: g.n}
-	r.MN, r.Backup = g.b.Member(), g.now().Replicas[1].Number
+	r := &remote{n: g.n, lanes: make([]*lane, 10)}
+	r.Host, r.MN, r.Backup = g.b.ID(), g.b.Member(), g.now().Replicas[1].Number
 	if !r.hosted() {
 		t.Error("a member is not asked")
 	}
@@ -158,4 +159,36 @@ func TestEndedBackupIsNotAsked(t *testing.T) {
 		t.Error(err)
 	}
 	peertest.Await(t, "the compute node knows of the end", func() bool { return !r.hosted() })
+
+	l := newLane(r, 9)
+	r.lanes[9] = l
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.MN.Addr = at.Addr().String()
+	asked := make(chan int)
+	go func() {
+		n := 0
+		for c, err := at.Accept(); err == nil; c, err = at.Accept() {
+			n++
+			c.Close()
+		}
+		asked <- n
+	}()
+	l.ring[0].modifies = true
+	l.mu.Lock()
+	l.posted.Store(1)
+	l.written = 1
+	if !l.inDoubt() {
+		t.Error("a frame that was written and has no answer leaves no doubt")
+	}
+	if no := l.judge(); no != nil {
+		t.Errorf("it has answered %v", no)
+	}
+	l.mu.Unlock()
+	at.Close()
+	if n := <-asked; n > 0 {
+		t.Errorf("it was asked %d times", n)
+	}
 }
