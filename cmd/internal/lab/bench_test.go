@@ -184,7 +184,7 @@ func TestBankClaims(t *testing.T) {
 	for _, c := range r.bankClaims() {
 		got = append(got, fmt.Sprintf("%s %v %v %v", c.Text, c.Own, c.Ours, c.Verdict))
 	}
-	want := []string{"10000 customers: DecLock's rate over that of redsync true 2.5 yes", "10000 customers: DecLock's median below redsync's by false 60 yes",
+	want := []string{"10000 customers: DecLock's rate over that of redsync true 2.5 yes", "10000 customers: DecLock's rate over that of redsync, beside ShiftLock's over RedLock's false 2.5 NO", "10000 customers: DecLock's median below redsync's by false 60 yes",
 		"10000 customers: DecLock's 99 % latency below redsync's by false 90 yes", "10000 customers: DecLock's rate over that of redsync, tuned true 1.25 in part"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
