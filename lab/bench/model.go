@@ -13,6 +13,7 @@ import (
 	"github.com/declock/declock/lab/locks/drtm"
 	"github.com/declock/declock/lab/locks/dslr"
 	"github.com/declock/declock/lab/locks/rmarw"
+	"github.com/declock/declock/lab/locks/server"
 	"github.com/declock/declock/lab/locks/shift"
 )
 
@@ -74,15 +75,21 @@ func Constants(name string) ([]Constant, error) {
 func LoadConstants() []Constant {
 	ms := func(t fabric.Time) string { return fmt.Sprintf("%g ms", float64(t)/1e6) }
 	us := func(t fabric.Time) string { return fmt.Sprintf("%g us", float64(t)/1e3) }
+	cx5 := sim.CX5()
 	return []Constant{
 		{"request of a server", us(locks.ServerNs), "assumed", "a worker of `rpc`, `server`, `parlock` takes it for a request or a release"},
 		{"workers of a server", fmt.Sprint(locks.ServerWorkers), "assumed", "of `rpc` and `server` in all, of `parlock` on each node"},
-		{"workers of `rpc:shiftlock`", fmt.Sprint(locks.TheirWorkers), "cited", "ShiftLock's published code: threads of its server; here dealt out to the compute nodes, whose Ports send the answers"},
+		{"workers of `rpc:shiftlock`", fmt.Sprint(locks.TheirWorkers), "cited", "ShiftLock's published code: threads of its server; here dealt out to the compute nodes, whose Ports send the answers: 10 each of 5, 50 in all"},
 		{"request of `rpc:shiftlock`", us(locks.TheirServerNs), "assumed", "the same 1 us, and a round trip: each thread of that code waits until its answer has been acknowledged"},
 		{"pause of ShiftLock's clients", us(locks.TheirPauseNs), "cited", "its published code: between two READs of `shift-artifact:pause`, and of `dslr:shiftlock` for each ticket, of which a reader counts those of writers alone"},
 		{"lease of DSLR and ShiftLock", ms(dslr.DefaultLeaseNs), "cited", "their papers (ShiftLock's published code: 1 s, but for runs in which clients fail)"},
 		{"pause of DSLR's waiters, for each ticket before", us(locks.PollNs), "assumed", "of `dslr` and its other forms: the round trip of cx4 and cx5, as section 4.6 of its paper says; 1.862 us in ShiftLock's code, for a reader by the writers before it alone"},
 		{"the same in DSLR's cluster", us(dslr.DefaultWaitNs), "cited", "its paper, section 4.6: `dslr:wait:5`, and in real time; `dslr:busy` has no pause"},
+		{"backoff of DSLR's clients", us(dslr.DefaultResetMinNs) + " to " + ms(dslr.DefaultResetMaxNs), "cited", "its paper, appendix A.3: before a transaction begins again, and while counters are reset, here for half a lease, 5 ms, at most (`dslr16` varies it)"},
+		{"tickets of an acquisition", fmt.Sprint(dslr.MaxSlots), "assumed", "at most, of `dslr:slots`, and fewer where more than 326 clients might overflow a counter: its paper has no bound"},
+		{"readers that pass a writer", fmt.Sprint(server.DefaultPasses), "cited", "DSLR's paper, section 6.4: at most, of its traditional lock with a bypass"},
+		{"delay of messages within a node", us(delayNs), "cited", "ShiftLock's paper, section 4.1; here in DecLock's figures, with the model's 150 ns (`shift-artifact+delay`)"},
+		{"messages within a node in ShiftLock's figures", us((cx5.MessageMin + cx5.MessageMax) / 2), "fitted", "of the locks that its authors delay, and of `rpc`: as long as between nodes, which that 1 us is to make them, and 1.15 us would not"},
 		{"backoff of `cas-backoff`", fmt.Sprintf("%s to %.3g ms", us(locks.BackoffMinNs), float64(locks.BackoffMaxNs)/1e6), "cited", "ShiftLock's published code: doubled with each try up to a maximum that adapts, as SMART does it"},
 		{"writers in a row, readers of RMA-RW", fmt.Sprintf("%d, %d", rmarw.DefaultWriters, rmarw.DefaultReaders), "cited", "ShiftLock's published code"},
 		{"writers in a row of ShiftLock", fmt.Sprint(shift.DefaultThreshold), "cited", "its paper: the threshold N; `shift12` varies it"},

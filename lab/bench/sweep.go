@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/declock/declock/fabric"
 	"github.com/declock/declock/fabric/sim"
 )
 
@@ -55,8 +56,10 @@ func anyOf(locks ...string) nearBar {
 // 4.1), to make up for what is faster there. shift-artifact does neither. (The other locks have the model's, which wake a client of the same node in 150 ns.)
 const delayed = "shift-artifact+delay"
 
-// delay is the model's 150 ns and that microsecond.
-const delay = "LocalWake=1150"
+// delayNs is that microsecond, and delay the model's 150 ns with it.
+const delayNs = fabric.Microsecond
+
+var delay = fmt.Sprintf("LocalWake=%d", sim.CX4().LocalWake+delayNs)
 
 // slow is declock whose messages within a node take as long as those of MCS, ShiftLock and RMA-RW do in ShiftLock's evaluation; atOnce, behind the name of one of these, says
 // that its do not. (ShiftLock without is shift-artifact.)

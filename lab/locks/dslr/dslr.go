@@ -41,7 +41,7 @@ func (l *Locker) FailPassed() { l.passed = ErrPassed }
 
 // Backoff draws the pause of a transaction before it begins again, the c-th time in a row, from 1 (appendix A.3).
 func (l *Locker) Backoff(c int) fabric.Time {
-	return fabric.Time(l.Port().Rand() % uint64(min(randomMinNs<<min(c-1, 20), l.cfg.ResetMaxNs)+1))
+	return fabric.Time(l.Port().Rand() % uint64(min(DefaultResetMinNs<<min(c-1, 20), l.cfg.ResetMaxNs)+1))
 }
 
 // Acquire implements lock.Locker.

@@ -62,7 +62,7 @@ func passAll(val word) word {
 
 // randomBackoff draws the pause of the c-th consecutive failure (appendix A.3).
 func randomBackoff(c int, cfg *Config, random uint64) fabric.Time {
-	bound := min(randomMinNs<<min(c-1, 20), cfg.ResetMaxNs, cfg.LeaseNs/2)
+	bound := min(DefaultResetMinNs<<min(c-1, 20), cfg.ResetMaxNs, cfg.LeaseNs/2)
 	return 1 + fabric.Time(random%uint64(bound))
 }
 

@@ -116,15 +116,15 @@ const (
 	DefaultLeaseNs = 10 * fabric.Millisecond
 
 	defaultCountMax = 1 << 15
-	// maxSlots bounds the tickets of one acquisition: of more than 326 clients, Config.mostSlots does.
-	maxSlots = 100
+	// MaxSlots bounds the tickets of one acquisition: of more than 326 clients, Config.mostSlots does.
+	MaxSlots = 100
 
 	// DefaultWaitNs is what the paper took for its cluster in dynamic interval polling (section 4.6): per ticket before the waiter.
 	DefaultWaitNs = 5 * fabric.Microsecond
 
-	// Backoff of clients that find the counters at their limit (appendix A.3).
-	randomMinNs = 10 * fabric.Microsecond
-	randomMaxNs = 10 * fabric.Millisecond
+	// DefaultResetMinNs and DefaultResetMaxNs are the backoff of clients that find the counters at their limit (appendix A.3).
+	DefaultResetMinNs = 10 * fabric.Microsecond
+	DefaultResetMaxNs = 10 * fabric.Millisecond
 	// DSLR+ as DecLock's authors set it: from 100 ns to 32 times that, and up to 2 us by chance.
 	backoffMinNs = 100
 	backoffMaxNs = 32 * backoffMinNs
@@ -142,7 +142,7 @@ func (c Config) withDefaults() Config {
 		c.WaitNs = DefaultWaitNs
 	}
 	if c.ResetMaxNs <= 0 {
-		c.ResetMaxNs = randomMaxNs
+		c.ResetMaxNs = DefaultResetMaxNs
 	}
 	return c
 }
@@ -160,14 +160,14 @@ func (c Config) Check(leaseNs fabric.Time) error {
 
 // mostSlots is how many tickets each client may draw: the last that is given, and those of all clients that are drawn in vain, fit in a counter.
 func (c *Config) mostSlots() int {
-	return min((1+math.MaxUint16-int(c.CountMax))/(c.Clients+1), maxSlots)
+	return min((1+math.MaxUint16-int(c.CountMax))/(c.Clients+1), MaxSlots)
 }
 
 // slots returns how many tickets a lease of some length takes.
 func (c *Config) slots(leaseNs fabric.Time) (uint16, error) {
 	n := 1
 	if c.MultiSlot && leaseNs > c.LeaseNs {
-		n = int(min((leaseNs+c.LeaseNs-1)/c.LeaseNs, maxSlots))
+		n = int(min((leaseNs+c.LeaseNs-1)/c.LeaseNs, MaxSlots))
 	}
 	if most := c.mostSlots(); n > most {
 		return 0, fmt.Errorf("%w: %d clients whose leases take %d slots of %s each: counters of 16 bits allow so many clients %d", lock.ErrMisuse, c.Clients, n, ms(c.LeaseNs), most)

@@ -41,8 +41,8 @@ type Config struct {
 	Passes int
 }
 
-// defaultPasses is the bound of DSLR's evaluation (its section 6.4).
-const defaultPasses = 10
+// DefaultPasses is the bound of DSLR's evaluation (its section 6.4).
+const DefaultPasses = 10
 
 // Layout is that of a lock. Its bytes mean nothing.
 var Layout = lock.Layout{Size: 8, Align: 8}
@@ -105,7 +105,7 @@ type request struct {
 
 // NewAgent returns the agent of a node.
 func NewAgent(node fabric.Node, cfg Config) *Agent {
-	cfg.Passes = cmp.Or(cfg.Passes, defaultPasses)
+	cfg.Passes = cmp.Or(cfg.Passes, DefaultPasses)
 	return &Agent{port: node.Agent(), node: node, cfg: cfg, free: make([]fabric.Time, max(cfg.Workers, 1)), table: map[fabric.Addr]*entry{}}
 }
 
