@@ -116,3 +116,32 @@ func TestOperationsByKind(t *testing.T) {
 		t.Errorf("READs, atomics and all operations each: %s, want %s", got, want)
 	}
 }
+
+// Latencies of ShiftLock's Fig. 5 end with the grant, whatever a release takes.
+func TestLatenciesEndWithTheGrant(t *testing.T) {
+	for _, e := range []*Experiment{expShift4, expOthers4} {
+		var rows [2]Rows
+		for _, p := range e.Points(Options{Tiny: true}) {
+			samples, err := p.Measure(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, release := range []float64{1, 1000} {
+				r := Row{Params: samples[0].Params, Metrics: map[string]Estimate{}}
+				for name, v := range samples[0].Metrics {
+					if name == "p50_us" || name == "p99_us" {
+						v += release * float64(len(rows[i])+1)
+					}
+					r.Metrics[name] = Estimate{Mean: v, N: 1}
+				}
+				rows[i] = append(rows[i], r)
+			}
+		}
+		short, long := e.Judge(rows[0]), e.Judge(rows[1])
+		for i := range short {
+			if short[i].Ours != long[i].Ours {
+				t.Errorf("%s, %s: %v, and %v where releases take long", e.Name, short[i].Text, short[i].Ours, long[i].Ours)
+			}
+		}
+	}
+}
