@@ -36,6 +36,8 @@ type baselineLock struct {
 	cycles bool
 	// updates: its Lockers are lock.Upgraders. slots: a lease has several slots, if a client asks for a longer one.
 	updates, slots bool
+	// homes: each compute node but the witness has a server, of a part of the locks. It survives crashes, but for these.
+	homes bool
 	// class is its own, which the others do not have: its lock needs something that theirs do not. "": those of all.
 	class Class
 	// layout is where a lock's bytes are. Data begins behind them.
@@ -49,7 +51,7 @@ type baselineLock struct {
 
 var baselineLocks = []baselineLock{
 	{name: "cas", layout: cas.Config{}.Layout(), join: always(locks.CAS(cas.Config{}))},
-	{name: "cas-backoff", layout: cas.Config{}.Layout(), join: always(locks.CAS(cas.Config{BackoffMinNs: 500, BackoffMaxNs: 8000}))},
+	{name: "cas-backoff", layout: cas.Config{}.Layout(), join: always(locks.CAS(cas.Config{BackoffMinNs: 500, BackoffMaxNs: 8000, Adaptive: true}))},
 	{name: "sherman", layout: cas.Config{}.Layout(), join: always(locks.Sherman(cas.Config{}, false))},
 	{name: "mcs", layout: mcs.Config{}.Layout(), atomics: true, fair: 2, join: always(locks.MCS(mcs.Config{}))},
 	{name: "dslr", layout: dslr.Config{}.Layout(), crashable: true, cycles: true, updates: true, fair: 12, join: joinDSLR(dslr.Config{Wait: dslr.Dynamic})},
@@ -61,16 +63,17 @@ var baselineLocks = []baselineLock{
 	{name: "rpc", layout: server.Layout, crashable: true, served: true, join: always(locks.Server(server.Config{Kind: server.Retry}))},
 	{name: "server", layout: server.Layout, crashable: true, served: true, fair: 4, join: always(locks.Server(server.Config{Kind: server.Queue}))},
 	{name: "server-ro", layout: server.Layout, crashable: true, served: true, join: always(locks.Server(server.Config{Kind: server.ReadersFirst}))},
-	{name: "ncosed", layout: ncosed.Config{}.Layout(), join: always(locks.NCoSED(ncosed.Config{}))},
+	{name: "ncosed", layout: ncosed.Config{}.Layout(), join: func(s *Scenario) func(fabric.Node) *locks.Node { return locks.NCoSED(ncosed.Config{Homes: s.CNs}) }},
 	{name: "fiss", layout: fiss.Config{}.Layout(), class: Switched, join: func(s *Scenario) func(fabric.Node) *locks.Node { return locks.Fiss(s.fiss()) }},
 	{name: "netlock", layout: netlock.Config{}.Layout(), class: NetLocked, join: func(s *Scenario) func(fabric.Node) *locks.Node { return locks.NetLock(s.netlock()) }},
 	{name: "qplock", layout: qplock.Config{}.Layout(), class: Near, join: joinQPLock(false)},
-	{name: "parlock", layout: server.Layout, class: Homes, join: func(s *Scenario) func(fabric.Node) *locks.Node {
+	{name: "parlock", layout: server.Layout, class: Homes, homes: true, join: func(s *Scenario) func(fabric.Node) *locks.Node {
 		if s.Local > 0 {
-			return locks.NearServer(server.Config{Kind: server.Queue, Homes: s.CNs})
+			return joinHomes(locks.NearServer, server.Config{Kind: server.Queue})(s)
 		}
-		return locks.Server(server.Config{Kind: server.Queue, Homes: s.CNs})
+		return joinHomes(locks.Server, server.Config{Kind: server.Queue})(s)
 	}},
+	{name: "rpc:shiftlock", layout: server.Layout, class: Homes, homes: true, join: joinHomes(locks.Server, server.Config{Kind: server.Retry, Answered: true})},
 	{name: "alock", layout: qplock.Config{ALock: true}.Layout(), class: Near, join: joinQPLock(true)},
 	{name: "dslr:slots", layout: dslr.Config{}.Layout(), class: Updates, crashable: true, cycles: true, updates: true, slots: true, join: joinDSLR(dslr.Config{MultiSlot: true})},
 	{name: "dslr+-overflow", layout: dslr.Config{}.Layout(), class: Updates, crashable: true, cycles: true, updates: true, join: joinDSLR(dslr.Config{Wait: dslr.Overflowing})},
@@ -78,12 +81,8 @@ var baselineLocks = []baselineLock{
 	{name: "cas-cas", layout: cas.Config{}.Layout(), class: Variants, join: always(locks.CAS(cas.Config{ReleaseByCAS: true}))},
 	{name: "sherman+notes", layout: cas.Config{}.Layout(), class: Variants, join: always(locks.Sherman(cas.Config{}, true))},
 	{name: "drtm:half", layout: drtm.Config{}.Layout(), class: Variants, synced: true, join: joinDrTM(true)},
-	{name: "parlock:ro", layout: server.Layout, class: Variants, join: func(s *Scenario) func(fabric.Node) *locks.Node {
-		return locks.Server(server.Config{Kind: server.ReadersFirst, Homes: s.CNs})
-	}},
-	{name: "parlock:local", layout: server.Layout, class: SwitchedLocal, join: func(s *Scenario) func(fabric.Node) *locks.Node {
-		return locks.NearServer(server.Config{Kind: server.Queue, Homes: s.CNs})
-	}},
+	{name: "parlock:ro", layout: server.Layout, class: Variants, homes: true, join: joinHomes(locks.Server, server.Config{Kind: server.ReadersFirst})},
+	{name: "parlock:local", layout: server.Layout, class: SwitchedLocal, homes: true, join: joinHomes(locks.NearServer, server.Config{Kind: server.Queue})},
 	{name: "fiss:local", layout: fiss.Config{}.Layout(), class: SwitchedLocal, join: func(s *Scenario) func(fabric.Node) *locks.Node {
 		local := *s
 		local.Local = 1
@@ -127,6 +126,15 @@ func namesOf(wanted func(*baselineLock) bool) (names []string) {
 // always returns the join of a lock whose configuration no scenario changes.
 func always(join func(fabric.Node) *locks.Node) func(*Scenario) func(fabric.Node) *locks.Node {
 	return func(*Scenario) func(fabric.Node) *locks.Node { return join }
+}
+
+// joinHomes has a server on each compute node but the witness.
+func joinHomes(join func(server.Config) func(fabric.Node) *locks.Node, cfg server.Config) func(*Scenario) func(fabric.Node) *locks.Node {
+	return func(s *Scenario) func(fabric.Node) *locks.Node {
+		cfg := cfg
+		cfg.Homes = s.CNs
+		return join(cfg)
+	}
 }
 
 func joinDSLR(cfg dslr.Config) func(*Scenario) func(fabric.Node) *locks.Node {
@@ -208,10 +216,10 @@ func (s *Scenario) field(d *drawer) {
 		switch s.Class {
 		case Near:
 			s.Lock, s.Near = pick(d, "qplock", "alock"), d.between(1, s.CNs)
-		case Homes:
-			s.Lock = "parlock"
-		case Variants:
-			s.Lock = pick(d, namesOf(func(f *baselineLock) bool { return f.class == Variants })...)
+		case HomesCrash:
+			s.homesCrash(d)
+		case Homes, Variants:
+			s.Lock = pick(d, namesOf(func(f *baselineLock) bool { return f.class == s.Class })...)
 		default:
 			s.Lock = pick(d, baselineNames(func(*baselineLock) bool { return true })...)
 		}

@@ -64,6 +64,7 @@ func (c *client) lockRounds() {
 		which := int(c.d.Uint64n(uint64(s.Locks)))
 		cancelAfter := c.givesUp(&r)
 		which = c.asksFor(&r, which)
+		c.servedUntil(&r, c.w.locks[which])
 		if s.Sit == 1 && r.Mode == lock.Exclusive && !r.Try && cancelAfter < 0 { // another holds the lock until this one is done
 			r.Deadline = c.port.Now() + 1 + c.d.time(max(s.WaitNs, fabric.Microsecond))
 		}
@@ -181,7 +182,8 @@ func (c *client) tolerates(r *lock.Request, err error, canceled bool) bool {
 	switch {
 	case r.Try && errors.Is(err, lock.ErrBusy),
 		r.Deadline != 0 && errors.Is(err, lock.ErrTimeout),
-		canceled && errors.Is(err, lock.ErrCanceled):
+		canceled && errors.Is(err, lock.ErrCanceled),
+		c.unserved(r.Lock, err):
 		c.w.counts.Refused++
 		return true
 	}
@@ -262,7 +264,7 @@ func (c *client) release(which int) bool {
 	if bad && err == nil && !lost {
 		c.w.object("errors", fmt.Sprintf("[%v]: an operation before the release is out of bounds, and nobody says so", &e))
 	}
-	return err == nil || c.w.s.Bad > 0 && errors.Is(err, fabric.ErrOutOfBounds) || c.survives("release", err)
+	return err == nil || c.unserved(e.Lock, err) || c.w.s.Bad > 0 && errors.Is(err, fabric.ErrOutOfBounds) || c.survives("release", err)
 }
 
 // spoil draws whether one of the operations before a release is to fail, and puts it before the others or behind

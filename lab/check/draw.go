@@ -107,8 +107,10 @@ const (
 	NetLocked Class = "netlocked"
 	// Near: as Cancel, with the asymmetric locks, some nodes on machines of memory nodes, and atomics of the NIC that are none to CPUs. By name, as StoreOpen.
 	Near Class = "near"
-	// Homes: as Cancel, with a lock that has a server on each compute node. By name, as StoreOpen.
+	// Homes: as Cancel, with locks that have a server on each compute node. By name, as StoreOpen.
 	Homes Class = "homes"
+	// HomesCrash: as Homes, with all locks that have servers on compute nodes, while these crash: each with its part of the locks. By name, as StoreOpen.
+	HomesCrash Class = "homescrash"
 	// SwitchedLocal: as Switched, SwitchedCrash or Homes, with locks that are at compute nodes, whose clients take them without a message. By name, as StoreOpen.
 	SwitchedLocal Class = "switchedlocal"
 	// SwitchedLoss: as Switched, SwitchedCrash, SwitchedLeave or with locks that are at compute nodes, while messages between compute nodes, too, are lost, come twice, late and out of order. By name, as StoreOpen.
@@ -128,7 +130,7 @@ func Classes() []Class {
 
 // ByName lists the classes that are run only if they are asked for.
 func ByName() []Class {
-	return []Class{StoreOpen, StoreRuns, Drops, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal, SwitchedLoss, Updates, Variants}
+	return []Class{StoreOpen, StoreRuns, Drops, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, HomesCrash, SwitchedLocal, SwitchedLoss, Updates, Variants}
 }
 
 // ParseClasses parses a list of classes with commas; "" is all.
@@ -185,7 +187,7 @@ func Draw(seed uint64, classes ...Class) Scenario {
 	s.ThinkNs = pick(d, 0, fabric.Microsecond, 20*fabric.Microsecond)
 	s.layoutFor(d)
 	s.shape(d)
-	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, SwitchedLocal, SwitchedLoss, Updates, Variants}, class) {
+	if slices.Contains([]Class{Field, FieldFair, FieldCrash, Switched, SwitchedCrash, SwitchedLeave, NetLocked, Near, Homes, HomesCrash, SwitchedLocal, SwitchedLoss, Updates, Variants}, class) {
 		s.field(d)
 		s.drawNews(seed)
 		s.strays(seed)

@@ -31,7 +31,11 @@ const replicatedBytes = 1 << 16
 // addMemory adds the memory node of the lock.
 func (g *exploring) addMemory() {
 	if g.x.Failover == Stays {
-		g.lock = fabric.At(g.c.AddMN(4096), 1024)
+		mn := g.c.AddMN(4096)
+		if g.x.Second {
+			mn = g.c.AddMN(4096)
+		}
+		g.lock = fabric.At(mn, 1024)
 		return
 	}
 	mn := g.c.AddReplicatedMN(replicatedBytes, 2)

@@ -127,15 +127,24 @@ func baselineExplorations(small bool, add func(x Exploration, clients ...string)
 			continue
 		}
 		x := Exploration{Policy: baselineLocks[i].name, Rounds: 1, Capacity: 2, Version: 27}
-		add(x, apart2...)
-		if !small {
-			add(x, apart3...)
-			x.Rounds = 2
-			add(x, apart2...)
-			x.Rounds, x.Cancel = 1, true
-			add(x, apart2...)
-			add(x, first3...)
+		baselineProgram(small, add, x)
+		if x.Policy == "ncosed" {
+			x.Second = true
+			baselineProgram(small, add, x)
 		}
+	}
+}
+
+// baselineProgram adds the programs of a baseline lock.
+func baselineProgram(small bool, add func(x Exploration, clients ...string), x Exploration) {
+	add(x, apart2...)
+	if !small {
+		add(x, apart3...)
+		x.Rounds = 2
+		add(x, apart2...)
+		x.Rounds, x.Cancel = 1, true
+		add(x, apart2...)
+		add(x, first3...)
 	}
 }
 

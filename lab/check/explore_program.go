@@ -35,6 +35,8 @@ type Exploration struct {
 	Failover Failover
 	// Near: so many nodes, from the first on, are on the memory node's machine, and their clients reach it by CPU; atomics of the NIC are none to CPUs.
 	Near int
+	// Second: the lock is on the second of two memory nodes, so that its home, if that depends on the memory node, is the second compute node.
+	Second bool
 	// SentBack, if not 0, bounds how many messages are sent back in a schedule: those for an agent (of FissLock) that is not there yet, or no more. A schedule with more is
 	// not gone on with: it may have any number.
 	SentBack int
@@ -84,6 +86,9 @@ func (x Exploration) String() string {
 	if x.CountMax > 0 {
 		s += fmt.Sprintf(countsName, x.CountMax)
 	}
+	if x.Second {
+		s += secondName
+	}
 	if x.News {
 		s += newsName
 	}
@@ -92,6 +97,9 @@ func (x Exploration) String() string {
 
 // countsName says where counters are reset.
 const countsName = ", counters to %d"
+
+// secondName says which memory node has the lock.
+const secondName = ", on mn1"
 
 // sentBackName says how many messages are sent back at most.
 const sentBackName = ", at most %d sent back"
@@ -108,6 +116,7 @@ func ParseExploration(text string) (Exploration, error) {
 	bad := fmt.Errorf("%w: %q is no program of sim explore, such as %q", ErrScenario, text, Explorations(true, "")[0])
 	rest, news := strings.CutSuffix(text, newsName)
 	x.News = news
+	rest, x.Second = strings.CutSuffix(rest, secondName)
 	if i := strings.LastIndex(rest, ","); i >= 0 && strings.HasPrefix(rest[i:], ", counters to ") {
 		_, _ = fmt.Sscanf(rest[i:], countsName, &x.CountMax)
 		rest = rest[:i]
@@ -161,7 +170,7 @@ func ParseExploration(text string) (Exploration, error) {
 	if f := baselineOf(policy); x.CountMax < 0 || x.CountMax > 1<<15 || x.CountMax > 0 && (f == nil || !f.cycles) {
 		return x, bad
 	}
-	if x.String() != text || x.Rounds < 1 || x.Used < 0 || x.Near < 0 || x.SentBack < 0 || x.Used > 1000 || clients == "" || !x.crashable() {
+	if x.String() != text || x.Rounds < 1 || x.Used < 0 || x.Near < 0 || x.SentBack < 0 || x.Second && x.Failover != Stays || x.Used > 1000 || clients == "" || !x.crashable() {
 		return x, bad
 	}
 	return x, nil

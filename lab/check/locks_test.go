@@ -75,7 +75,10 @@ func TestLocksChecked(t *testing.T) {
 			if f.class == "" && f.updates {
 				want = append(want, string(Updates))
 			}
-			if f.class == Homes {
+			if f.homes {
+				want = append(want, string(HomesCrash))
+			}
+			if name == "parlock" {
 				want = append(want, string(SwitchedLocal))
 			}
 			if got := names(cells[2]); !slices.Equal(got, want) {

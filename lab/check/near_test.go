@@ -162,7 +162,16 @@ func TestNear(t *testing.T) {
 	}
 }
 
-// So does a lock with a server on each compute node, and locks that are at compute nodes, whose clients take them without a message.
+// Locks with servers on compute nodes keep their promises while these crash: of a crashed server's part of the locks none is granted any more, and the others go on.
+func TestHomesCrash(t *testing.T) {
+	u := seedsOf(t, HomesCrash, 50)
+	hasEffects(t, u, sim.Kills)
+	if u.Grants < 1000 {
+		t.Errorf("%d operations: that is too little", u.Grants)
+	}
+}
+
+// So do locks with a server on each compute node, and locks that are at compute nodes, whose clients take them without a message.
 func TestHomes(t *testing.T) {
 	for _, class := range []Class{Homes, SwitchedLocal} {
 		u, err := Faults(context.Background(), Options{Classes: []Class{class}, First: *flagFirst, Runs: 50, Keep: 1})

@@ -210,7 +210,7 @@ func (w *world) witness(p fabric.Port) {
 				defer func() { w.working-- }()
 				c := w.newClient(cn, "last", p)
 				for i := range w.locks {
-					if c.acquireLast(i) {
+					if !w.homeGone(w.locks[i]) && c.acquireLast(i) {
 						c.release(i)
 					}
 				}
