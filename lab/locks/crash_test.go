@@ -81,7 +81,7 @@ func (k crash) survives(t *testing.T, m locks.Mechanism) bool {
 // what a crashed client has waited for, or the queue is broken, or a reader stays counted.
 func TestCrashesPage(t *testing.T) {
 	rows := pageRows(t)
-	for _, m := range locks.All() {
+	for _, m := range ofThePage(t) {
 		t.Run(m.Name, func(t *testing.T) {
 			own := rows[pageName(m.Name)]
 			if len(own) < 2 || len(own[1]) != 4 {
