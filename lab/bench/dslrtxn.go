@@ -102,7 +102,7 @@ func ownPatiences(o Options, lock string) []fabric.Time {
 // The locks of dslr8 where they are taken in order, and of ownOrder.
 var (
 	dslr8Locks = []string{"dslr", "dslr:busy", "cas", "drtm", shortDrTM, longDrTM, "ncosed", manager, "declock-tf", "declock"}
-	ownLocks   = []string{"dslr", "cas", "drtm", shortDrTM, "ncosed", manager, "declock"}
+	ownLocks   = []string{"dslr", "cas", "drtm", shortDrTM, "ncosed", manager, "declock-tf", "declock"}
 )
 
 // ordered returns the run whose transactions take their locks in order or, with patience, in their own.
@@ -290,7 +290,10 @@ var expDSLR9 = &Experiment{
 const scaledPatience = 300 * fabric.Microsecond
 
 // scaledLocks are those of dslr9 there.
-var scaledLocks = []string{"dslr", "cas", "drtm", "ncosed", manager, "declock"}
+var scaledLocks = []string{"dslr", "cas", "drtm", "ncosed", manager, "declock-tf", "declock"}
+
+// scaledBaselines are those that DSLR's paper sets DSLR against there.
+var scaledBaselines = []string{"cas", "drtm", "ncosed", manager}
 
 // judgeDSLR9 are the claims of dslr9 by rows in one order.
 func judgeDSLR9(order string, rows Rows) []Claim {
@@ -317,6 +320,9 @@ func judgeDSLR9(order string, rows Rows) []Claim {
 	worst := most.OverBest("drtm", []string{"dslr", "cas", "ncosed", manager}, "nodes", "p999_us", Most)
 	claims = append(claims, Claim{Text: order + "16 nodes: DrTM's 99.9 % latency over the worst other's", Unit: "x", Note: "99.9 % latencies are those of Stock-Levels, which take some 400 locks, one after the other, and only read: with drtm each is a round trip or two, with parlock two messages and 1 us of a worker, by assumption. Writers wait for leases of drtm. " +
 		byLock(most, "p999_us", "sl_p50_us", "mean_us")}.AtLeast(worst.Least(), 1))
+	best := most.OverBest("dslr", scaledBaselines, "nodes", "mops", Most)
+	claims = append(claims, Claim{Text: order + "16 nodes: DSLR's throughput over the best other's", Unit: "x",
+		Note: "most locks are free, and readers of ncosed release by a message, which they do not wait for. " + byLock(most, "mops", "mn_ops_per_op")}.AtLeast(best.Least(), 1))
 	return append(claims, Claim{Own: true, Text: order + "declock's throughput with 16 times the nodes", Unit: "x"}.AtLeast(scaled("declock"), 14.5))
 }
 
@@ -351,7 +357,9 @@ func longReads(o Options, lock string, share float64) (txnRun, Micro) {
 			m.WindowNs = 5 * scanNs
 		case o.Quick: // there are few transactions
 			m.WindowNs = 10 * scanNs
-		case share < 1e-4 || share >= 1e-2: // few long readers, or few transactions
+		case share < 1e-4: // few long readers, and costly
+			m.WindowNs = 25 * scanNs
+		case share >= 1e-2: // few transactions
 			m.WindowNs = 50 * scanNs
 		}
 	}
@@ -375,17 +383,12 @@ var expDSLR10 = &Experiment{
 				points = append(points, run(share, oneSlot))
 				continue
 			}
-			locks := []string{oneSlot, manager, bypass, "declock", "dslr:slots"}
-			if share == 0 || share == 1e-2 {
-				locks = append(locks, "declock-tf")
-			}
-			points = append(points, across([]float64{share}, locks, run)...)
+			points = append(points, across([]float64{share}, []string{oneSlot, manager, bypass, "declock-tf", "declock", "dslr:slots"}, run)...)
 		}
 		if o.Quick {
 			return points
 		}
-		own := across([]float64{1e-4, 1e-3, 1e-2}, []string{oneSlot, bypass}, func(share float64, lock string) Point { return longPoint(o, lock, share, longPatience(lock)) })
-		return slices.Concat(points, own, []Point{longPoint(o, "declock", 1e-2, longPatience("declock"))})
+		return append(points, across([]float64{1e-4, 1e-3, 1e-2}, []string{oneSlot, bypass, "declock-tf", "declock"}, func(share float64, lock string) Point { return longPoint(o, lock, share, longPatience(lock)) })...)
 	},
 	Judge: func(rows Rows) []Claim {
 		rows, own := byOrder(rows)
@@ -412,8 +415,10 @@ func longPatience(lock string) fabric.Time {
 // longPoint returns a point of dslr10. Without patience locks are taken in order.
 func longPoint(o Options, lock string, share float64, patience fabric.Time) Point {
 	r, m := longReads(o, lock, share)
-	if patience > 0 && !o.Quick {
-		m.WindowNs = 10 * scanNs // costly
+	if patience > 0 && !o.Quick { // costly
+		if m.WindowNs = 10 * scanNs; share < 1e-3 {
+			m.WindowNs = 5 * scanNs
+		}
 	}
 	return r.ordered(patience).at(m, Params{{"lock", lock}, {"long", share}, patienceParam(patience)}, o)
 }
@@ -432,7 +437,7 @@ func judgeBypass(order string, rows Rows, note string, others ...string) (claims
 
 var expDSLR11 = &Experiment{
 	Name: "dslr11", Other: true, Title: "DSLR's Fig. 11: a fixed lease and leases of several slots, by share of long readers",
-	Paper:   "DSLR's paper, section 6.5, long readers of 5 to 50 % of the transactions: leases of several slots have a better throughput, and no transaction aborts; with the fixed lease of 10 ms more than half do." + dslrTxnNote + " Long readers are those of dslr10." + ownOrderToo + " A deadlock ends by leases there.",
+	Paper:   "DSLR's paper, section 6.5, long readers of 5 to 50 % of the transactions: leases of several slots have a better throughput, and no transaction aborts; with the fixed lease of 10 ms more than half do." + dslrTxnNote + " Long readers are those of dslr10." + ownOrderToo + " A deadlock of DSLR ends by leases there, DecLock's by patience.",
 	Columns: []string{"lock", "long", "patience_us", "mops", "p50_us", "p99_us", "aborts_pct", "expired_pct", "resets", "lost"},
 	Plots: func(rows Rows) []Plot {
 		rows, _ = byOrder(rows)
@@ -451,20 +456,26 @@ var expDSLR11 = &Experiment{
 		if o.Quick {
 			return points
 		}
-		return append(points, across([]float64{0.05, 0.5}, []string{"dslr", "dslr:slots"}, func(share float64, lock string) Point { return point(byLeases, lock, share) })...)
+		own := across([]float64{0.05, 0.5}, []string{"dslr", "dslr:slots"}, func(share float64, lock string) Point { return point(byLeases, lock, share) })
+		return slices.Concat(points, own, across([]float64{0.05, 0.5}, decLocks, func(share float64, lock string) Point { return point(longPatience(lock), lock, share) }))
 	},
 	Judge: func(rows Rows) []Claim {
 		rows, own := byOrder(rows)
 		fixedLong, letters := rows.Along("dslr:slots", oneSlot, "long", "mops"), rows.Along("dslr:slots", letterDSLR, "long", "mops")
 		ours := rows.OverBest("declock", []string{"dslr", letterDSLR, "dslr:slots", oneSlot}, "long", "mops", Most)
+		ownOurs := own.OverBest("declock", []string{"dslr", "dslr:slots"}, "long", "mops", Most)
 		return slices.Concat(judgeSlots("", rows), judgeSlots(ownToo, own), []Claim{
 			Claim{Own: true, Text: "the same, where transactions commit whose leases have ended", Unit: "x", Sweep: letters, Note: both(rows, letterDSLR, "dslr:slots", "long", "mops")}.AtLeast(letters.Least(), 1),
 			Claim{Own: true, Text: "throughput with several slots over that with a fixed lease of 400 ms, at least", Unit: "x", Sweep: fixedLong,
 				Note: "a client that asks for 400 ms has 40 slots, and those behind it pause for 2 us for each. " + both(rows, "dslr:slots", oneSlot, "long", "p50_us")}.AtLeast(fixedLong.Least(), 1),
 			Claim{Own: true, Text: "declock's throughput over DSLR's with any lease, at least", Unit: "x", Sweep: ours, Note: both(rows, "declock", oneSlot, "long", "mops")}.AtLeast(ours.Least(), 0.97),
+			Claim{Own: true, Text: ownToo + "the same", Unit: "x", Sweep: ownOurs, Note: "declock's transactions give up after 0.3 ms there. " + both(own, "declock", "dslr:slots", "long", "mops")}.AtLeast(ownOurs.Least(), 0.97),
 		})
 	},
 }
+
+// decLocks are DecLock as published and as it is.
+var decLocks = []string{"declock-tf", "declock"}
 
 // byLeases is a patience that leases end before: deadlocks of DSLR end by its leases, as in its paper.
 const byLeases = 10 * fabric.Second
@@ -522,10 +533,12 @@ func leaseLocks(o Options, rate float64, lease int) []string {
 	case o.Quick:
 		return []string{letterDSLR}
 	case rate == 1e-3 && lease == 100: // with dslr hardly anything commits
-		return []string{letterDSLR, "declock", "dslr"}
+		return []string{letterDSLR, "declock-tf", "declock", "dslr"}
 	case rate == 1e-3 && lease == 10_000:
 		return []string{letterDSLR, "dslr"}
-	case rate != 1e-2 && (lease == 10 || lease == 100 || lease == 500): // declock's are costly, and nothing is judged by them
+	case lease == 100:
+		return []string{letterDSLR, "declock-tf", "declock"}
+	case rate != 1e-2 && lease == 500: // declock's are costly, and differ little
 		return []string{letterDSLR, "declock"}
 	}
 	return []string{letterDSLR}
@@ -557,7 +570,7 @@ func bestLease(c Claim, of Rows) Claim {
 var expDSLR17 = &Experiment{
 	Name: "dslr17", Other: true, Title: "DSLR's Figs. 17 and 18: throughput and aborts by lease, where transactions fail",
 	Paper: "DSLR's paper, appendix A.6, high contention, 0.1, 1 and 10 % of the transactions fail with their locks: with leases of 10 and 50 us many abort, and throughput is low; from 500 us on it is low, too. The best lease is around 100 us." +
-		dslrTxnNote + " Those of \"dslr, expired leases commit\" begin again only if they are passed over. declock's node releases in the name of a client a lease after it has failed; it is measured after as long, and for as long, as dslr." + ownOrderToo + " A deadlock ends by leases there.",
+		dslrTxnNote + " Those of \"dslr, expired leases commit\" begin again only if they are passed over. declock's node releases in the name of a client a lease after it has failed; it is measured after as long, and for as long, as dslr." + ownOrderToo + " A deadlock of DSLR ends by leases there, DecLock's by patience.",
 	Columns: []string{"lock", "rate", "lease_us", "patience_us", "mops", "p50_us", "p99_us", "expired_pct", "commits", "failures", "resets", "lost"},
 	Plots: func(rows Rows) []Plot {
 		rows, _ = byOrder(rows)
@@ -580,7 +593,10 @@ var expDSLR17 = &Experiment{
 		if o.Quick {
 			return points
 		}
-		return append(points, across([]int{10, 100, 500, 10_000}, []string{letterDSLR}, func(lease int, lock string) Point { return leasePoint(o, lock, leaseRates[0], lease, byLeases) })...)
+		own := across([]int{10, 100, 500, 10_000}, []string{letterDSLR}, func(lease int, lock string) Point { return leasePoint(o, lock, leaseRates[0], lease, byLeases) })
+		return slices.Concat(points, own, across([]int{100}, decLocks, func(lease int, lock string) Point {
+			return leasePoint(o, lock, leaseRates[0], lease, longPatience(lock))
+		}))
 	},
 	Judge: func(rows Rows) (claims []Claim) {
 		sorted, own := byOrder(rows)
@@ -621,7 +637,16 @@ func judgeLeases(order string, rows Rows, rates []float64) (claims []Claim) {
 			bestLease(Claim{Text: part + "the lease with the most throughput, us", Paper: 100, Note: note}, among),
 			over(10_000, "throughput with a lease of 10 ms over that with 100 us", "mops").AtMost(Ratio(at(10_000), at(100), "mops"), 1),
 			over(10, "throughput with a lease of 10 us over that with 100 us", "mops").AtMost(Ratio(at(10), at(100), "mops"), 1),
-			over(10, "transactions that abort with a lease of 10 us over those with 100 us", "expired_pct").AtLeast(Ratio(at(10), at(100), "expired_pct"), 1.5))
+			over(10, "transactions that abort with a lease of 10 us over those with 100 us", "expired_pct").AtLeast(Ratio(at(10), at(100), "expired_pct"), 1.5),
+			over(500, "throughput with a lease of 500 us over that with 100 us", "mops").AtMost(Ratio(at(500), at(100), "mops"), 1))
+		if order == "" {
+			claims = append(claims,
+				over(50, "throughput with a lease of 50 us over that with 100 us", "mops").AtMost(Ratio(at(50), at(100), "mops"), 1),
+				over(50, "transactions that abort with a lease of 50 us over those with 100 us", "expired_pct").AtLeast(Ratio(at(50), at(100), "expired_pct"), 1))
+		}
+		ours := rows.Where("rate", rate).OverBest("declock", []string{letterDSLR}, "lease_us", "mops", Most)
+		claims = append(claims, Claim{Own: true, Text: part + "declock's throughput over DSLR's with the same lease, at least", Unit: "x", Sweep: ours,
+			Note: "a client that has failed keeps its locks for a lease with either, and with DSLR those that waited for them reset them, one after the other. " + both(rows.Where("rate", rate), "declock", letterDSLR, "lease_us", "mops")}.AtLeast(ours.Least(), 1))
 	}
 	return claims
 }

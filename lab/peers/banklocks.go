@@ -36,41 +36,50 @@ type bankLock struct {
 }
 
 var bankLocks = []bankLock{
-	{name: "declock", fenced: true, lease: 2 * time.Second, open: openDeclock},
-	{name: "declock, no tokens", lease: 2 * time.Second, open: openDeclock},
+	{name: "declock", fenced: true, lease: 2 * time.Second, open: openDeclock()},
+	{name: "declock-tf", fenced: true, lease: 2 * time.Second, open: openDeclock("declock-tf")},
+	{name: "declock, no tokens", lease: 2 * time.Second, open: openDeclock()},
 	{name: "redsync", lease: 8 * time.Second, open: openRedsync()},
 	{name: "redsync, tuned", lease: time.Second, open: openRedsync(redsync.WithRetryDelay(time.Millisecond))},
 	{name: "etcd", fenced: true, lease: 2 * time.Second, open: openEtcd},
 	{name: "etcd, no tokens", lease: 2 * time.Second, open: openEtcd},
 	// What the check must find.
-	{name: "declock, two writes", halves: true, lease: 2 * time.Second, open: openDeclock},
+	{name: "declock, two writes", halves: true, lease: 2 * time.Second, open: openDeclock()},
 	{name: "no lock", open: openNothing},
 }
 
-// openDeclock makes this process a compute node, with a session for each client.
-func openDeclock(ctx context.Context, o *bankOptions, lease time.Duration) (func(context.Context) (keeper, error), func(), error) {
-	c, err := declock.Open(ctx, o.cluster+"&dead-after="+lease.String())
-	if err != nil {
-		return nil, nil, err
+// openDeclock makes this process a compute node, with a session for each client. A policy that is not the default has locks of its own.
+func openDeclock(policy ...string) func(context.Context, *bankOptions, time.Duration) (func(context.Context) (keeper, error), func(), error) {
+	return func(ctx context.Context, o *bankOptions, lease time.Duration) (func(context.Context) (keeper, error), func(), error) {
+		name := fmt.Sprintf("bank-%d", o.customers)
+		var options []declock.Option
+		for _, p := range policy {
+			name += "-" + p
+			options = append(options, declock.WithPolicy(p))
+		}
+		c, err := declock.Open(ctx, o.cluster+"&dead-after="+lease.String(), options...)
+		if err != nil {
+			return nil, nil, err
+		}
+		table, err := c.Locks(ctx, name, o.customers)
+		if err != nil {
+			return nil, nil, errors.Join(err, c.Close())
+		}
+		return func(context.Context) (keeper, error) {
+			s, err := c.Session()
+			return keeper{func(ctx context.Context, customer int, shared bool) (custody, error) {
+				lock := s.Lock
+				if shared {
+					lock = s.RLock
+				}
+				g, err := lock(ctx, table.At(customer))
+				if err != nil {
+					return custody{}, err
+				}
+				return custody{uint64(g.Token()), func(context.Context) error { return g.Unlock() }}, nil
+			}, func() { _ = s.Close() }}, err
+		}, func() { _ = c.Close() }, nil
 	}
-	table, err := c.Locks(ctx, fmt.Sprintf("bank-%d", o.customers), o.customers)
-	if err != nil {
-		return nil, nil, errors.Join(err, c.Close())
-	}
-	return func(context.Context) (keeper, error) {
-		s, err := c.Session()
-		return keeper{func(ctx context.Context, customer int, shared bool) (custody, error) {
-			lock := s.Lock
-			if shared {
-				lock = s.RLock
-			}
-			g, err := lock(ctx, table.At(customer))
-			if err != nil {
-				return custody{}, err
-			}
-			return custody{uint64(g.Token()), func(context.Context) error { return g.Unlock() }}, nil
-		}, func() { _ = s.Close() }}, err
-	}, func() { _ = c.Close() }, nil
 }
 
 // openRedsync is redsync on the Redis that has the data, as in ShiftLock's paper. It has no shared holders and no tokens, and tries until it has the lock.

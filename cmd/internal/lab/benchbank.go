@@ -37,9 +37,9 @@ Examples:
    declock-lab bench bank --runs 5 --locks 'declock, two writes; no lock'     what the check must find`
 
 // bankLocks are the locks of lab/peers' bank by name: a typing error is found before anything is built.
-var bankLocks = []string{"declock", "declock, no tokens", "redsync", "redsync, tuned", "etcd", "etcd, no tokens", "declock, two writes", "no lock"}
+var bankLocks = []string{"declock", "declock-tf", "declock, no tokens", "redsync", "redsync, tuned", "etcd", "etcd, no tokens", "declock, two writes", "no lock"}
 
-const defaultBankLocks = "declock; declock, no tokens; redsync; redsync, tuned; etcd; etcd, no tokens"
+const defaultBankLocks = "declock; declock-tf; declock, no tokens; redsync; redsync, tuned; etcd; etcd, no tokens"
 
 // bankOptions are the flags of bench bank.
 type bankOptions struct {
@@ -136,7 +136,7 @@ func (o *bankOptions) showBank(env *command.Env, r *bankReport) error {
 	for _, row := range r.Rows {
 		t.Add(row.Load, row.Lock, strconv.Itoa(row.Clients), fmt.Sprintf("%.0f", row.Rate), fmt.Sprintf("%.0f", row.P50), fmt.Sprintf("%.0f", row.P99), strconv.Itoa(row.Runs), strconv.Itoa(row.Faults),
 			strconv.Itoa(row.Transactions), strconv.Itoa(row.Lost), strconv.Itoa(row.Refused), strconv.Itoa(row.Wrong), strconv.FormatInt(row.Missing, 10))
-		if row.Wrong > 0 && (row.Lock == "declock" || row.Lock == "etcd") {
+		if row.Wrong > 0 && (row.Lock == "declock" || row.Lock == "declock-tf" || row.Lock == "etcd") {
 			wrong = append(wrong, row.Lock)
 		}
 	}
