@@ -126,17 +126,20 @@ func judgeTxn(contended []txnPart, claims func(rows Rows) []Claim) func(Rows) []
 			}
 			others := few.OverBest(slow, rivals, "part", "mops", Most)
 			list = append(list, Claim{Own: true, Text: part.name + ", no messages delayed: declock's goodput over the best other's", Unit: "x", Note: note}.AtLeast(overBaselines(few), 1.5),
-				Claim{Own: true, Text: part.name + ", messages within a node delayed for all: the same", Unit: "x", Note: toldOrLook(few) + note}.AtLeast(Least(others.Values), 1.5))
+				Claim{Own: true, Text: part.name + ", messages within a node delayed for all: the same", Unit: "x", Note: slowWithin(few) + note}.AtLeast(Least(others.Values), 1.5))
 		}
 		return list
 	}
 }
 
-// toldOrLook says how waiting clients learn that a lock is theirs, where messages within a node are as slow as those between nodes.
-func toldOrLook(rows Rows) string {
-	ours, theirs := rows.Find("lock", slow), rows.Find("lock", delayed)
-	return fmt.Sprintf("handovers within a node take as long as those between nodes. A waiting reader of ShiftLock READs the lock until it may go on, %s READs for each transaction, and waits for no message; one of declock is told (%s READs): %s %% of its acquisitions within a node. ",
-		Figure(theirs.Value("mn_reads_per_op")), Figure(ours.Value("mn_reads_per_op")), Figure(100*ours.Value("local_handovers")))
+// slowWithin says how waiting clients learn that a lock is theirs, where messages within a node are as slow as those between nodes.
+func slowWithin(rows Rows) string {
+	note := "handovers within a node take as long as those between nodes. "
+	if rows.Find("lock", instant).Metrics != nil { // what is said of that row explains more
+		return note
+	}
+	return note + fmt.Sprintf("ShiftLock's waiting readers READ the lock (%s READs a transaction); declock's wait for a message, %s %% of all acquisitions for one of the node. ",
+		Figure(rows.Find("lock", delayed).Value("mn_reads_per_op")), Figure(100*rows.Find("lock", slow).Value("local_handovers")))
 }
 
 // overBaselines is declock's goodput over that of the best other lock that is not DecLock's; one that delays messages is no better than without.
