@@ -177,21 +177,21 @@ func overOthers(of Rows, lock string) (note string, over, by float64) {
 	return strings.TrimSuffix(note, ". "), Ratio(ours, other, "mops"), spread("mops", ours, other)
 }
 
-// overLock and, below, overLockWithin are claims on ShiftLock's goodput over that of another lock in a part: beside the paper's figure, or a range.
+// overLock and overLockWithin are claims on ShiftLock's goodput over that of another lock in a part: beside the paper's figure, or a range.
 func overLock(rows Rows, part, lock, name string, paper, factor float64) Claim {
 	note, over, by := overOthers(rows.Where("part", part), lock)
 	return Claim{Text: inPart(part) + "ShiftLock's goodput over " + name + "'s", Unit: "x", Paper: paper, Note: note, Spread: by}.Near(over, factor)
+}
+
+func overLockWithin(rows Rows, part, lock, name string, low, high float64) Claim {
+	note, over, _ := overOthers(rows.Where("part", part), lock)
+	return Claim{Text: inPart(part) + "ShiftLock's goodput over " + name + "'s", Unit: "x", Note: note}.Within(over, low, high)
 }
 
 // overDSLR is the claim on TATP that ShiftLock is mildly better than DSLR, of which the paper has no figure.
 func overDSLR(rows Rows) Claim {
 	note, over, by := overOthers(rows.Where("part", asPublished), theirDSLR)
 	return Claim{Text: "ShiftLock's goodput over DSLR's", Unit: "x", Note: note, Spread: by}.AtLeast(over, 1)
-}
-
-func overLockWithin(rows Rows, part, lock, name string, low, high float64) Claim {
-	note, over, _ := overOthers(rows.Where("part", part), lock)
-	return Claim{Text: inPart(part) + "ShiftLock's goodput over " + name + "'s", Unit: "x", Note: note}.Within(over, low, high)
 }
 
 // inPart begins a claim on a part that is not the paper's.

@@ -36,32 +36,26 @@ type bankLock struct {
 }
 
 var bankLocks = []bankLock{
-	{name: "declock", fenced: true, lease: 2 * time.Second, open: openDeclock()},
+	{name: "declock", fenced: true, lease: 2 * time.Second, open: openDeclock("declock")},
 	{name: "declock-tf", fenced: true, lease: 2 * time.Second, open: openDeclock("declock-tf")},
-	{name: "declock, no tokens", lease: 2 * time.Second, open: openDeclock()},
+	{name: "declock, no tokens", lease: 2 * time.Second, open: openDeclock("declock")},
 	{name: "redsync", lease: 8 * time.Second, open: openRedsync()},
 	{name: "redsync, tuned", lease: time.Second, open: openRedsync(redsync.WithRetryDelay(time.Millisecond))},
 	{name: "etcd", fenced: true, lease: 2 * time.Second, open: openEtcd},
 	{name: "etcd, no tokens", lease: 2 * time.Second, open: openEtcd},
 	// What the check must find.
-	{name: "declock, two writes", halves: true, lease: 2 * time.Second, open: openDeclock()},
+	{name: "declock, two writes", halves: true, lease: 2 * time.Second, open: openDeclock("declock")},
 	{name: "no lock", open: openNothing},
 }
 
-// openDeclock makes this process a compute node, with a session for each client. A policy that is not the default has locks of its own.
-func openDeclock(policy ...string) func(context.Context, *bankOptions, time.Duration) (func(context.Context) (keeper, error), func(), error) {
+// openDeclock makes this process a compute node, with a session for each client. Each policy has locks of its own.
+func openDeclock(policy string) func(context.Context, *bankOptions, time.Duration) (func(context.Context) (keeper, error), func(), error) {
 	return func(ctx context.Context, o *bankOptions, lease time.Duration) (func(context.Context) (keeper, error), func(), error) {
-		name := fmt.Sprintf("bank-%d", o.customers)
-		var options []declock.Option
-		for _, p := range policy {
-			name += "-" + p
-			options = append(options, declock.WithPolicy(p))
-		}
-		c, err := declock.Open(ctx, o.cluster+"&dead-after="+lease.String(), options...)
+		c, err := declock.Open(ctx, o.cluster+"&dead-after="+lease.String(), declock.WithPolicy(policy))
 		if err != nil {
 			return nil, nil, err
 		}
-		table, err := c.Locks(ctx, name, o.customers)
+		table, err := c.Locks(ctx, fmt.Sprintf("bank-%d-%s", o.customers, policy), o.customers)
 		if err != nil {
 			return nil, nil, errors.Join(err, c.Close())
 		}
